@@ -1,0 +1,106 @@
+"""A state's arrays by name, and their checksums by blocks of rows that do not depend on the number of devices."""
+
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from xrex.errors import CheckpointError
+from xrex.schema.specs import STORED_ROWS_MULTIPLE
+
+ALGORITHM = "crc32"
+
+
+def named(tree: Any) -> dict[str, Any]:
+    """Leaves by name: the keys on the way joined by "/", as in "params/blocks/0/kernel".
+
+    Raises ValueError for a key that holds "/" or ".": two leaves could then share a name on disk.
+    """
+    leaves = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        keys = [_key(entry) for entry in path]
+        if any("/" in key or "." in key or not key for key in keys):
+            raise ValueError(f"state key {keys}: a key must not be empty or hold '/' or '.'")
+        leaves["/".join(keys)] = leaf
+    return leaves
+
+
+def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Dicts in dicts from names: what is written, free of the classes that held the arrays in memory."""
+    tree: dict[str, Any] = {}
+    for name, leaf in leaves.items():
+        *folders, last = name.split("/")
+        node = tree
+        for folder in folders:
+            node = node.setdefault(folder, {})
+        node[last] = leaf
+    return tree
+
+
+def block_count(shape: tuple[int, ...]) -> int:
+    """Blocks of equal row count that an array is checksummed in: 1,024 where its rows divide by that, else 1."""
+    return STORED_ROWS_MULTIPLE if shape and shape[0] and shape[0] % STORED_ROWS_MULTIPLE == 0 else 1
+
+
+def local_checksums(arrays: Mapping[str, jax.Array]) -> dict[str, dict[str, Any]]:
+    """Shape, dtype and CRC-32 of the blocks that this process owns: {name: {"shape", "dtype", "blocks": {index: crc}}}.
+
+    The owner of a row is the shard with replica_id 0, so that every block has one owner among all processes.
+    Raises CheckpointError for an array whose shards cut a block or a row.
+    """
+    return {
+        name: {"shape": list(array.shape), "dtype": str(array.dtype), "blocks": _owned_blocks(name, array)}
+        for name, array in arrays.items()
+    }
+
+
+def merge_checksums(parts: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """All processes' checksums in one: {name: {"shape", "dtype", "blocks": [crc, ...]}}.
+
+    Raises CheckpointError if a block has no owner.
+    """
+    blocks: dict[str, dict[int, int]] = {}
+    headers: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        for name, entry in part.items():
+            headers[name] = {"shape": entry["shape"], "dtype": entry["dtype"]}
+            blocks.setdefault(name, {}).update({int(index): crc for index, crc in entry["blocks"].items()})
+    for name, header in headers.items():
+        count = block_count(tuple(header["shape"]))
+        if len(blocks[name]) != count:
+            raise CheckpointError(f"{name}: {len(blocks[name])} of {count} blocks were written")
+        header["blocks"] = [blocks[name][index] for index in range(count)]
+    return dict(sorted(headers.items()))
+
+
+def _owned_blocks(name: str, array: jax.Array) -> dict[int, int]:
+    block_rows = array.shape[0] // block_count(array.shape) if array.shape else 1
+    owned: dict[int, int] = {}
+    for shard in array.addressable_shards:
+        if shard.replica_id:
+            continue
+        rows = np.atleast_1d(np.asarray(shard.data))
+        first_row = (shard.index[0].start or 0) if shard.index else 0
+        if rows.shape[1:] != array.shape[1:] or first_row % block_rows or len(rows) % block_rows:
+            raise CheckpointError(
+                f"{name}: a shard of shape {rows.shape} at row {first_row} is not made of whole blocks of "
+                f"{block_rows} rows: shard tables by rows, over a device count that divides {STORED_ROWS_MULTIPLE}, "
+                "and replicate the rest"
+            )
+        for row in range(0, len(rows), block_rows):
+            owned[(first_row + row) // block_rows] = _crc(rows[row : row + block_rows])
+    return owned
+
+
+def _crc(rows: np.ndarray) -> int:
+    # As bytes: bfloat16 does not offer its memory to zlib. No copy where the rows lie together, as they do in a table.
+    return zlib.crc32(np.ascontiguousarray(rows).reshape(-1).view(np.uint8))
+
+
+def _key(entry: Any) -> str:
+    for attribute in ("key", "name", "idx"):
+        if hasattr(entry, attribute):
+            return str(getattr(entry, attribute))
+    raise ValueError(f"state key {entry!r}: only dicts, lists, tuples and classes with named fields can be saved")

@@ -1,0 +1,191 @@
+"""Names of the files of a run folder and of a step, and which steps are complete. Needs neither JAX nor Orbax.
+
+    RUN_DIR/
+      config.json  run.json  metrics.jsonl  journal-PROCESS.jsonl  summary.json
+      checkpoints/STEP/
+        state/  config.json  run.json  positions.json  progress.json  checksums.json  commit_success.txt
+
+A step is complete only when all of these are there and every file has the size that checksums.json lists for it.
+A path here is a `pathlib.Path`, or for gs:// and s3:// an `etils.epath.Path`, which answers to the same calls.
+"""
+
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from xrex.errors import CheckpointError, ConfigError, RunError
+
+CONFIG = "config.json"
+RUN = "run.json"
+METRICS = "metrics.jsonl"
+SUMMARY = "summary.json"
+CHECKPOINTS = "checkpoints"
+LOCK = ".lock"
+
+STATE = "state"
+POSITIONS = "positions.json"
+PROGRESS = "progress.json"
+CHECKSUMS = "checksums.json"
+COMMIT_MARKER = "commit_success.txt"
+STEP_PARTS = (STATE, CONFIG, RUN, POSITIONS, PROGRESS, CHECKSUMS, COMMIT_MARKER)
+
+TEMPORARY_SUFFIX = ".orbax-checkpoint-tmp"
+"""Ends the name of a step that is being written, or whose writer was killed."""
+DELETED_SUFFIX = ".deleted"
+"""Ends the name of a step that is being removed, or whose remover was killed."""
+INCOMPLETE_SUFFIX = ".incomplete"
+"""Ends the name of a damaged step that was moved aside so that its number can be saved again."""
+
+Say = Callable[[str], None]
+"""Takes one line for the operator."""
+
+
+def journal(process_index: int) -> str:
+    """Name of a process's journal in the run folder."""
+    return f"journal-{process_index}.jsonl"
+
+
+def say_on_stderr(line: str) -> None:
+    """The usual `Say`."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def missing_parts(step_dir: Path) -> list[str]:
+    """What keeps a step from being complete, each in a few words: "no config.json"; empty when it is complete."""
+    missing = [f"no {name}" for name in STEP_PARTS if not (step_dir / name).exists()]
+    if not (step_dir / CHECKSUMS).exists():
+        return missing
+    try:
+        sizes = {
+            str(name): int(size) for name, size in json.loads((step_dir / CHECKSUMS).read_bytes())["files"].items()
+        }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return [*missing, f"unreadable {CHECKSUMS}"]
+    return missing + [problem for name, size in sizes.items() if (problem := _size_problem(step_dir, name, size))]
+
+
+def complete_steps(checkpoints_dir: Path) -> list[int]:
+    """Numbers of the complete steps, ascending; none where the folder is not there."""
+    return [step for step in _numbered(checkpoints_dir) if not missing_parts(checkpoints_dir / str(step))]
+
+
+def incomplete_steps(checkpoints_dir: Path) -> dict[int, list[str]]:
+    """The other numbered folders, ascending, each with what it lacks."""
+    lacking = {step: missing_parts(checkpoints_dir / str(step)) for step in _numbered(checkpoints_dir)}
+    return {step: missing for step, missing in lacking.items() if missing}
+
+
+def newest_step(checkpoints_dir: Path, say: Say) -> Path | None:
+    """The newest complete step's folder; None where no step was ever committed.
+
+    say  gets one line for each newer step that is incomplete, and one where only temporary folders are there
+    Raises CheckpointError if steps are there and none is complete: a run never starts over in silence.
+    """
+    skipped: dict[int, list[str]] = {}
+    for step in reversed(_numbered(checkpoints_dir)):
+        missing = missing_parts(checkpoints_dir / str(step))
+        if not missing:
+            for newer, why in skipped.items():
+                say(f"{checkpoints_dir / str(newer)} is incomplete ({_few(why)}): step {step} is used instead")
+            return checkpoints_dir / str(step)
+        skipped[step] = missing
+    if skipped:
+        found = "; ".join(f"{step}: {_few(why)}" for step, why in skipped.items())
+        raise CheckpointError(
+            f"{checkpoints_dir} has no complete step ({found}): restore one from a copy, or begin a new run folder"
+        )
+    if any(name.endswith(TEMPORARY_SUFFIX) for name in _names(checkpoints_dir)):
+        say(f"{checkpoints_dir} holds no step, only an unfinished save: the run starts again from its first positions")
+    return None
+
+
+def resolve(path: str | Path, say: Say = say_on_stderr) -> Path:
+    """The complete step that `--checkpoint` means: a step folder, a checkpoints folder or a run folder.
+
+    path  local, gs:// or s3://
+    Raises ConfigError naming the path and what was looked for.
+    """
+    root = open_path(path)
+    try:
+        if not root.is_dir():
+            raise ConfigError(f"checkpoint {path}: no such folder; give a step, a checkpoints or a run folder")
+        if (root / COMMIT_MARKER).exists() or (root / STATE).exists():
+            return _complete_step(root)
+        newest = newest_step(root / CHECKPOINTS if (root / CHECKPOINTS).is_dir() else root, say)
+    except (CheckpointError, OSError, ImportError) as error:  # ImportError: gs:// without gcsfs, s3:// without s3fs
+        raise ConfigError(f"checkpoint {path}: {error}") from None
+    if newest is None:
+        raise ConfigError(
+            f"checkpoint {path}: no complete step here; looked for {COMMIT_MARKER}, for folders named by a step "
+            f"(such as 1000) and for {CHECKPOINTS}/"
+        )
+    return newest
+
+
+def open_path(path: str | Path) -> Any:
+    """The path to call exists(), read_bytes() and so on upon: a resolved `Path`, or an epath for a URL."""
+    if "://" not in str(path):
+        return Path(path).expanduser().absolute()
+    if not str(path).startswith(("gs://", "s3://")):
+        raise ConfigError(f"checkpoint {path}: only local paths, gs:// and s3:// can be read")
+    from etils import epath  # a tenth of a second that only a remote path should cost
+
+    return epath.Path(str(path))
+
+
+def lock_run_folder(run_dir: Path) -> TextIO:
+    """Make the run folder if it is not there and hold it for this process, until the returned file is closed.
+
+    Raises ConfigError if another process holds it, RunError if the folder cannot be made or written.
+    """
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        lock = open(run_dir / LOCK, "a+")  # noqa: SIM115  held as long as the process lives
+    except OSError as error:
+        raise RunError(f"{run_dir}: the run folder cannot be written: {error.strerror}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        holder = lock.read().strip() or "unknown"
+        lock.close()
+        raise ConfigError(f"{run_dir} is in use by process {holder}: stop it, or choose another --run-dir") from None
+    except OSError as error:
+        raise RunError(f"{run_dir / LOCK}: this file system gives no lock: {error.strerror}") from None
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+    return lock
+
+
+def _complete_step(step_dir: Path) -> Path:
+    if missing := missing_parts(step_dir):
+        raise ConfigError(f"checkpoint {step_dir}: this step is incomplete ({_few(missing)}); choose another step")
+    return step_dir
+
+
+def _size_problem(step_dir: Path, name: str, size: int) -> str | None:
+    path = step_dir / name
+    try:
+        stat: Any = path.stat()
+    except FileNotFoundError:
+        return f"no {name}" if name not in STEP_PARTS else None
+    found = stat.st_size if isinstance(path, Path) else stat.length
+    return None if found == size else f"{name} has {found} of {size} bytes"
+
+
+def _names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+
+
+def _numbered(folder: Path) -> list[int]:
+    names = [name for name in _names(folder) if name.isdecimal() and name == str(int(name))]
+    return sorted(int(name) for name in names if (folder / name).is_dir())
+
+
+def _few(missing: list[str]) -> str:
+    return ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")

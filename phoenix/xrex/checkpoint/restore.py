@@ -1,0 +1,139 @@
+"""Reading a step: its arrays onto the devices of this run, whatever wrote them, and its files."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from etils import epath
+
+from xrex.checkpoint import arrays, layout, positions
+from xrex.errors import CheckpointError
+from xrex.schema.positions import TopicPositions
+
+
+@dataclass(frozen=True)
+class StepFiles:
+    """What stands beside a step's arrays."""
+
+    config: bytes
+    """config.json as it was written."""
+    run: bytes
+    """run.json as it was written; `Run.from_json` reads it."""
+    positions: dict[str, TopicPositions]
+    """By topic name."""
+    progress: dict[str, Any]
+    """The run's merged progress."""
+
+
+@dataclass(frozen=True)
+class SavedArray:
+    """Shape and dtype of an array in a step."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A step's arrays against those that a run wants, by name."""
+
+    equal: tuple[str, ...]
+    missing: tuple[str, ...]
+    """Wanted, but not in the step."""
+    extra: tuple[str, ...]
+    """In the step, but not wanted."""
+    reshaped: dict[str, tuple[SavedArray, SavedArray]]
+    """In both with another shape or dtype: (saved, wanted)."""
+
+
+def read_files(step_dir: Path) -> StepFiles:
+    """The step's config, run, positions and progress; raises CheckpointError naming a file that cannot be read."""
+    return StepFiles(
+        config=_read(step_dir / layout.CONFIG, lambda content: content),
+        run=_read(step_dir / layout.RUN, lambda content: content),
+        positions=_read(
+            step_dir / layout.POSITIONS, lambda content: positions.from_json(content, str(step_dir / layout.POSITIONS))
+        ),
+        progress=_read(step_dir / layout.PROGRESS, json.loads),
+    )
+
+
+def saved_arrays(step_dir: Path) -> dict[str, SavedArray]:
+    """Shape and dtype of every array of the step, by name, as checksums.json lists them."""
+    return _read(step_dir / layout.CHECKSUMS, _listed_arrays)
+
+
+def compare(step_dir: Path, target: Any) -> Comparison:
+    """What of target (a pytree of jax.ShapeDtypeStruct) the step holds."""
+    saved = saved_arrays(step_dir)
+    wanted = {name: SavedArray(tuple(x.shape), str(x.dtype)) for name, x in arrays.named(target).items()}
+    return Comparison(
+        equal=tuple(name for name in wanted if saved.get(name) == wanted[name]),
+        missing=tuple(name for name in wanted if name not in saved),
+        extra=tuple(name for name in saved if name not in wanted),
+        reshaped={
+            name: (saved[name], wanted[name]) for name in wanted if name in saved and saved[name] != wanted[name]
+        },
+    )
+
+
+def restore_state(step_dir: Path, target: Any, *, ignore_extra: bool = False) -> Any:
+    """The step's arrays as a pytree like target, placed by target's shardings. Every process calls it.
+
+    target        pytree of jax.ShapeDtypeStruct, each with a sharding
+    ignore_extra  leave arrays that target does not name in the step, instead of refusing it
+    Raises CheckpointError naming every array that is missing, extra or of another shape or dtype.
+    """
+    _refuse_differences(step_dir, compare(step_dir, target), ignore_extra)
+    wanted = arrays.named(target)
+    tree = arrays.nested(wanted)
+    restored = arrays.named(read_tree(step_dir, tree, ocp.checkpoint_utils.construct_restore_args(tree)))
+    treedef = jax.tree_util.tree_structure(target)
+    return jax.tree_util.tree_unflatten(treedef, [restored[name] for name in wanted])
+
+
+def read_tree(step_dir: Path, tree: Any, restore_args: Any) -> Any:
+    """Orbax's restore of the arrays that tree (nested dicts) names; raises CheckpointError if the data is damaged."""
+    handler = ocp.PyTreeCheckpointHandler()
+    try:
+        return handler.restore(
+            epath.Path(step_dir / layout.STATE),
+            args=ocp.args.PyTreeRestore(item=tree, restore_args=restore_args, partial_restore=True),
+        )
+    except (OSError, ValueError, KeyError) as error:
+        reason = " ".join(str(error).split())[:500]
+        raise CheckpointError(f"{step_dir}: the arrays cannot be read: {reason}; resume from another step") from error
+    finally:
+        handler.close()
+
+
+def _refuse_differences(step_dir: Path, comparison: Comparison, ignore_extra: bool) -> None:
+    lines = [f"{name} is not in the checkpoint" for name in comparison.missing]
+    lines += [
+        f"{name} is {saved} in the checkpoint, {wanted} here" for name, (saved, wanted) in comparison.reshaped.items()
+    ]
+    if not ignore_extra:
+        lines += [f"{name} is in the checkpoint, but not in this model" for name in comparison.extra]
+    if lines:
+        raise CheckpointError("\n".join(f"{step_dir}: {line}" for line in lines))
+
+
+def _listed_arrays(content: bytes) -> dict[str, SavedArray]:
+    entries = json.loads(content)["arrays"].items()
+    return {name: SavedArray(tuple(entry["shape"]), entry["dtype"]) for name, entry in entries}
+
+
+def _read(path: Path, parse: Callable[[bytes], Any]) -> Any:
+    try:
+        return parse(path.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path}: not valid: {error}") from None

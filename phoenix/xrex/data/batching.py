@@ -1,0 +1,394 @@
+"""The one order of a process's messages, and the cut into batches (docs/data.md, "Order and replay").
+
+While a backlog lasts, the batches are a pure function of the log, the positions and the assignment: how many records a
+poll returns, and when, changes nothing.
+"""
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xrex.data.codecs.base import codec_of
+from xrex.data.config import DatasetConfig
+from xrex.data.featurize import Features, Featurizer
+from xrex.data.hashing import fingerprint
+from xrex.data.log.base import Log, Record
+from xrex.errors import BadRecord, LogStalled, OffsetLost, RunError
+from xrex.schema.batch import Delivery, Span
+from xrex.schema.positions import PartitionPosition
+
+POLL_S = 0.1
+"""Longest wait of one poll: how soon a stop is noticed."""
+FRESH_END_S = 0.05
+"""A partition is passed over only if it was seen at its end this recently."""
+KNOWN_END_S = 5.0
+"""With a backlog everywhere, ends are asked for this often: they are only shown, as lag."""
+_RECORD_BYTES = 128
+"""Memory of a buffered record beside its key and value."""
+_SHOWN_BYTES = 8
+"""Bytes of an undecodable value that an error shows."""
+
+BEGIN_A_CHILD = "begin a child: --checkpoint RUN_DIR --run-dir NEW --start-at earliest"
+
+
+class StopReading(Exception):  # noqa: N818  (no error: the way out of a wait)
+    """The reader was told to stop."""
+
+
+@dataclass
+class _Partition:
+    """What is known of one partition."""
+
+    kafka_partition: int
+    fetched: int
+    """Everything below was returned by the log or is a hole."""
+    end: int
+    """The known end: fixed, or the newest that the log told."""
+    is_end_fixed: bool
+    begun_offset: int | None
+    """Message that an earlier run left half trained."""
+    records: deque[Record] = field(default_factory=deque)
+    queue_bytes: int = 0
+
+    @property
+    def is_read(self) -> bool:
+        return self.fetched >= self.end
+
+    @property
+    def next_offset(self) -> int:
+        """Offset of the next message, once it is known whether there is one; holes below it are passed."""
+        if self.records:
+            return self.records[0].offset
+        return self.end if self.is_end_fixed else self.fetched
+
+
+class Merge:
+    """The messages of several partitions, smallest (timestamp_ms, kafka_partition, offset) of the heads first."""
+
+    def __init__(
+        self,
+        config: DatasetConfig,
+        log: Log | None,
+        positions: dict[int, PartitionPosition],
+        *,
+        clock: Callable[[], float],
+        check_stop: Callable[[], None],
+    ):
+        self._config, self._clock, self._check_stop = config, clock, check_stop
+        self._partitions = {p: _partition(p, position) for p, position in positions.items()}
+        self._share_bytes = config.max_buffered_bytes // max(1, len(positions))
+        self._heads: list[tuple[bool, int, int, int]] = []
+        self._dry = set(self._partitions)
+        """Partitions without a buffered message: at their known end, or still to be fetched."""
+        self._ends_read_at = -np.inf
+        self._paused: set[int] = set()
+        self.passed: Counter[str] = Counter()
+        """reason -> records passed over since the counter was cleared."""
+        unread = {p: state.fetched for p, state in self._partitions.items() if not positions[p].at_end}
+        self._continuous = [p for p in unread if not self._partitions[p].is_end_fixed]
+        self._log = log if unread else None
+        if self._log is not None:
+            self._log.assign(unread)
+
+    @property
+    def ended(self) -> bool:
+        """Whether every partition is at its fixed end. True without partitions only if the run stops at ends."""
+        if not self._partitions:
+            return self._config.stop_at_end
+        return len(self._dry) == len(self._partitions) and all(
+            p.is_end_fixed and p.is_read for p in self._partitions.values()
+        )
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """Known end of each partition."""
+        return {p: state.end for p, state in self._partitions.items()}
+
+    def next_offset(self, kafka_partition: int) -> int:
+        """Where the partition goes on after the messages taken; exact after `settle`."""
+        return self._partitions[kafka_partition].next_offset
+
+    def take(self) -> Record | None:
+        """The next message; None if every partition is at its known end. Raises LogStalled, StopReading."""
+        self.settle()
+        if not self._heads:
+            return None
+        partition = self._partitions[heappop(self._heads)[2]]
+        record = self._pop(partition)
+        self._show_head(partition)
+        return record
+
+    def settle(self) -> None:
+        """Waits until of each partition the next message is here, or it is at its known end.
+
+        Raises LogStalled if a partition below its end delivers nothing for dataset.stall_timeout_s, StopReading."""
+        waits: dict[int, tuple[int, float]] = {}
+        while self._dry:
+            self._check_stop()
+            now = self._clock()
+            dry = [self._partitions[p] for p in self._dry]
+            if now - self._ends_read_at >= FRESH_END_S and any(p.is_read and not p.is_end_fixed for p in dry):
+                self._read_ends()
+            unknown = [p for p in dry if not p.is_read]
+            if not unknown:
+                return
+            for p in unknown:
+                fetched, since = waits.get(p.kafka_partition, (-1, now))
+                if fetched != p.fetched:
+                    waits[p.kafka_partition] = (p.fetched, now)
+                elif now - since > self._config.stall_timeout_s:
+                    raise self._stalled(p)
+            self.poll(POLL_S)
+
+    def poll(self, timeout_s: float) -> None:
+        """Fetches what has arrived; waits at most `timeout_s` for it."""
+        self._check_stop()
+        log = self._log
+        if log is None:
+            time.sleep(timeout_s)
+            return
+        if self._clock() - self._ends_read_at >= KNOWN_END_S:
+            self._read_ends()
+        self._rest(log)
+        for record in log.poll(max(1, int(timeout_s * 1000))):
+            partition = self._partitions[record.kafka_partition]
+            if not (partition.is_end_fixed and record.offset >= partition.end):
+                partition.records.append(record)
+                partition.queue_bytes += _size(record)
+        for kafka_partition, offset in log.fetch_positions().items():
+            self._partitions[kafka_partition].fetched = offset
+        for kafka_partition in sorted(self._dry):
+            self._show_head(self._partitions[kafka_partition])
+
+    def _show_head(self, partition: _Partition) -> None:
+        """Tombstones before it are passed: they are no rows, so their place in the order does not matter."""
+        while partition.records and partition.records[0].value is None:
+            self._pop(partition)
+            self.passed["tombstone"] += 1
+        if partition.records:
+            head = partition.records[0]
+            is_begun = head.offset == partition.begun_offset
+            heappush(self._heads, (not is_begun, head.timestamp_ms, head.kafka_partition, head.offset))
+            self._dry.discard(head.kafka_partition)
+        else:
+            self._dry.add(partition.kafka_partition)
+
+    def _pop(self, partition: _Partition) -> Record:
+        record = partition.records.popleft()
+        partition.queue_bytes -= _size(record)
+        return record
+
+    def _rest(self, log: Log) -> None:
+        """A partition with its share of the buffer, or read to its fixed end, rests; one without a message never does."""
+        full = {
+            p
+            for p, state in self._partitions.items()
+            if state.queue_bytes >= self._share_bytes or (state.is_end_fixed and state.is_read)
+        }
+        if full != self._paused:
+            log.pause(full)
+            self._paused = full
+
+    def _read_ends(self) -> None:
+        self._ends_read_at = self._clock()
+        if self._log is not None and self._continuous:
+            for p, end in self._log.end_offsets(self._continuous).items():
+                self._partitions[p].end = max(end, self._partitions[p].end)
+
+    def _stalled(self, partition: _Partition) -> LogStalled:
+        return LogStalled(
+            f"topic '{self._config.topic_name}' partition {partition.kafka_partition}: nothing arrived for "
+            f"{self._config.stall_timeout_s:g} s at offset {partition.fetched}, its end is {partition.end}: "
+            "look at the partition's leader, or raise dataset.stall_timeout_s"
+        )
+
+
+def _partition(kafka_partition: int, position: PartitionPosition) -> _Partition:
+    end = position.end_offset
+    begun = position.offset if position.row else None
+    return _Partition(kafka_partition, position.offset, position.offset if end is None else end, end is not None, begun)
+
+
+def _size(record: Record) -> int:
+    return _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+
+
+@dataclass
+class _Begun:
+    """A message whose rows are being trained."""
+
+    record: Record
+    rows: Any
+    next_row: int
+
+
+class _Part(NamedTuple):
+    """Rows start..stop of one message."""
+
+    record: Record
+    rows: Any
+    start: int
+    stop: int
+
+
+class Batcher:
+    """Cuts the merged messages into batches of `rows` rows and knows the positions after each.
+
+    Messages are decoded when they are begun. A bad row ends the run when the batch that would hold it is cut.
+    """
+
+    def __init__(
+        self,
+        config: DatasetConfig,
+        log: Log | None,
+        positions: dict[int, PartitionPosition],
+        rows: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        check_stop: Callable[[], None] = lambda: None,
+    ):
+        self._config, self._positions, self._rows, self._clock = config, dict(positions), rows, clock
+        self._codec, self._featurizer = codec_of(config), Featurizer(config)
+        self._merge = Merge(config, log, positions, clock=clock, check_stop=check_stop)
+        self._begun: _Begun | None = None
+        self._unfinished = {p: position for p, position in positions.items() if position.row}
+        """Positions inside a message, until that message is begun again."""
+        self._noted: Counter[str] = Counter()
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """Known end of each partition."""
+        return self._merge.ends
+
+    def next(self) -> Delivery:
+        """The next batch: full while a backlog lasts, short or empty at the live edge after linger_ms and at fixed ends.
+
+        Raises BadRecord, LogStalled, OffsetLost and what the log raises; StopReading if check_stop does.
+        """
+        parts: list[_Part] = []
+        count, since = 0, self._clock()
+        while count < self._rows:
+            if self._begun is None and not self._begin():
+                # Without rows a delivery is only a sign of life: not more than one a poll, whatever linger_ms is.
+                left_s = max(self._config.linger_ms / 1000, 0 if parts else POLL_S) - (self._clock() - since)
+                if self._merge.ended or left_s <= 0:
+                    break
+                self._merge.poll(min(POLL_S, left_s))
+                continue
+            since = since if parts else self._clock()
+            parts.append(self._take_rows(self._rows - count))
+            count += parts[-1].stop - parts[-1].start
+        # Only with every head known are the positions after the batch, and whether it is the last, free of timing.
+        self._merge.settle()
+        return self._cut(parts, count)
+
+    def _begin(self) -> bool:
+        """Reads the next message, if there is one."""
+        record = self._merge.take()
+        if record is None:
+            return False
+        value = record.value or b""
+        try:
+            rows, extra_columns = self._codec.read(value)
+        except BadRecord as error:
+            shown = value[:_SHOWN_BYTES].hex() or "(empty)"
+            raise BadRecord(f"{self._place(record, error.row)}: {error}; the value begins {shown}") from None
+        position = self._unfinished.pop(record.kafka_partition, None)
+        if position is not None:
+            self._check_is_begun(record, len(rows), position)
+        else:
+            self._noted.update(f"extra_column.{name}" for name in extra_columns)
+        self._begun = _Begun(record, rows, position.row if position else 0)
+        return True
+
+    def _check_is_begun(self, record: Record, rows: int, position: PartitionPosition) -> None:
+        """An earlier run trained the first rows of this very message, or the rest of them cannot be told."""
+        where = f"topic '{self._config.topic_name}' partition {record.kafka_partition}"
+        if record.offset != position.offset:
+            raise OffsetLost(
+                f"{where}: the message at offset {position.offset} is gone, of which {position.row} rows were trained "
+                f"(the next is at {record.offset}): {BEGIN_A_CHILD}"
+            )
+        was_changed = position.fingerprint_offset == record.offset and position.fingerprint != fingerprint(
+            record.value or b""
+        )
+        if was_changed or rows <= position.row:
+            raise RunError(
+                f"{where} offset {record.offset}: not the message of which {position.row} rows were trained; "
+                f"was the topic recreated? {BEGIN_A_CHILD}"
+            )
+
+    def _take_rows(self, limit: int) -> _Part:
+        begun = self._begun
+        assert begun is not None
+        stop = min(len(begun.rows), begun.next_row + limit)
+        part = _Part(begun.record, begun.rows, begun.next_row, stop)
+        begun.next_row = stop
+        if stop == len(begun.rows):
+            self._begun = None
+        return part
+
+    def _cut(self, parts: list[_Part], count: int) -> Delivery:
+        features = self._featurize(parts)
+        self._positions = self._next_positions(parts)
+        delivery = Delivery(
+            batch=features.batch,
+            rows=count,
+            next_positions=self._positions,
+            trained=tuple(Span(p.record.kafka_partition, p.record.offset, p.start, p.stop - p.start) for p in parts),
+            more=not self._merge.ended or self._begun is not None,
+            references=features.references,
+            skipped=dict(self._merge.passed),
+            noted=dict(self._noted + features.noted),
+            newest_event_ms=features.newest_event_ms,
+        )
+        self._merge.passed.clear()
+        self._noted.clear()
+        return delivery
+
+    def _featurize(self, parts: list[_Part]) -> Features:
+        if not parts:
+            return self._featurizer.padding(self._rows)
+        lengths = [part.stop - part.start for part in parts]
+        timestamps_ms = np.repeat([part.record.timestamp_ms for part in parts], lengths)
+        try:
+            rows = self._codec.join([(part.rows, part.start, part.stop) for part in parts])
+            return self._featurizer.featurize(rows, self._rows, timestamps_ms)
+        except BadRecord as error:
+            if error.row is None:
+                raise
+            at, row = 0, error.row
+            while row >= lengths[at]:
+                row -= lengths[at]
+                at += 1
+            place = self._place(parts[at].record, parts[at].start + row)
+            raise BadRecord(f"{place}: {error}") from None
+
+    def _next_positions(self, parts: list[_Part]) -> dict[int, PartitionPosition]:
+        """The next row of every partition: inside the begun message, or the next message that there is."""
+        positions = {}
+        trained = {part.record.kafka_partition: part.record for part in parts}
+        for p, position in self._positions.items():
+            if p in trained:
+                record = trained[p]
+                position = replace(
+                    position,
+                    timestamp_ms=record.timestamp_ms,
+                    fingerprint=fingerprint(record.value or b""),
+                    fingerprint_offset=record.offset,
+                )
+            if self._begun is not None and self._begun.record.kafka_partition == p:
+                position = replace(position, offset=self._begun.record.offset, row=self._begun.next_row)
+            elif p not in self._unfinished and not position.at_end:
+                position = replace(position, offset=self._merge.next_offset(p), row=0)
+            positions[p] = position
+        return positions
+
+    def _place(self, record: Record, row: int | None) -> str:
+        where = f"topic '{self._config.topic_name}' partition {record.kafka_partition} offset {record.offset}"
+        return where if row is None else f"{where} row {row}"

@@ -1,0 +1,41 @@
+"""Look up rows of a table that is dealt over the devices. Runs inside shard_map over the mesh axis `data`.
+
+Every device asks for every other's ids, reads those that it owns, and the sums come back: traffic grows with the rows that
+are touched, never with the table.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+
+AXIS = "data"
+"""The mesh axis that rows and batch are dealt over."""
+
+
+class Gathered(NamedTuple):
+    """What one device holds after a lookup: its share of everybody's ids. N = ids of all devices."""
+
+    local_ids_N: object  # int32[N]: row of this device's block; beyond its last row where the id is padding or another's
+    rows_ND: object  # float32[N, D]: those rows, 0 where not owned
+
+
+def lookup(block_RD, ids_Bn):
+    """Rows of this device's ids, and what its own block gave.
+
+    block_RD  float32[R, D]  this device's rows of the table
+    ids_Bn    int32[b, n]    rows of the whole table that this device's batch rows name, -1 = padding
+    Returns (float32[b, n, D], 0 for padding; Gathered).
+    """
+    gathered = gather_owned(block_RD, lax.all_gather(ids_Bn.reshape(-1), AXIS, tiled=True))
+    mine = lax.psum_scatter(gathered.rows_ND, AXIS, scatter_dimension=0, tiled=True)
+    return mine.reshape(*ids_Bn.shape, block_RD.shape[1]), gathered
+
+
+def gather_owned(block_RD, ids_N) -> Gathered:
+    """Read the ids that lie in this device's block."""
+    num_rows = block_RD.shape[0]
+    local = ids_N - lax.axis_index(AXIS) * num_rows
+    # JAX wraps negative indices even with mode="fill", so whatever is not ours is moved beyond the last row.
+    local = jnp.where((ids_N >= 0) & (local >= 0) & (local < num_rows), local, num_rows)
+    return Gathered(local, block_RD.at[local].get(mode="fill", fill_value=0))

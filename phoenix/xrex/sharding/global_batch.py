@@ -1,0 +1,19 @@
+"""From each process's rows to one global array, and back."""
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from xrex.sharding.mesh import over_rows
+
+
+def place(mesh: Mesh, local_rows):
+    """Global arrays made of every process's rows, in process order: numpy[b, ...] -> jax.Array[b * processes, ...]."""
+    sharding = over_rows(mesh)
+    return jax.tree.map(lambda rows: jax.make_array_from_process_local_data(sharding, rows), local_rows)
+
+
+def local_rows(array: jax.Array) -> np.ndarray:
+    """This process's rows of a global array, in order."""
+    shards = sorted(array.addressable_shards, key=lambda s: s.index[0].start or 0)
+    return np.concatenate([np.asarray(s.data) for s in shards])

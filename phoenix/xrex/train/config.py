@@ -1,0 +1,61 @@
+"""The whole config of a run: the sections of config.json."""
+
+from typing import Any
+
+from xai_configlib import Config, ConfigError, configclass, field
+
+from xrex.checkpoint.config import CheckpointConfig
+from xrex.data.config import DatasetConfig
+from xrex.evaluation.config import EvaluationConfig
+from xrex.models.config import ModelConfig, RankerConfig
+from xrex.optim.config import OptimizerConfig
+from xrex.sharding.config import MeshConfig
+
+
+@configclass(policy="per_start")
+class LoopConfig(Config):
+    """How long to train, on how much at once, and what to write on the way."""
+
+    name: str = field(default="ranker", pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    """First part of a run folder's default name."""
+
+    max_steps: int | None = field(default=None, ge=1)
+    """Optimizer steps in all, counted from step 0 of the lineage; null: no limit."""
+
+    global_batch_size: int = field(policy="may_change", default=128, ge=1)
+    """Rows of a step over all processes."""
+
+    seed: int = field(policy="must_match", default=0, ge=0, lt=2**31)
+    """Of the first weights; whatever is random in step s uses fold_in(seed, s)."""
+
+    log_every_steps: int = field(default=100, ge=1)
+    """Steps between two lines of metrics.jsonl."""
+
+    journal: bool = field(default=False)
+    """Write journal-PROCESS.jsonl: which rows each step trained."""
+
+
+@configclass(version=1)
+class TrainerConfig(Config):
+    """A run of the trainer."""
+
+    dataset: DatasetConfig = field()
+    """The stream."""
+
+    model: ModelConfig = field(policy="must_match", default_factory=RankerConfig)
+    """The model."""
+
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """Updates of dense weights and embedding rows."""
+
+    trainer: LoopConfig = field(default_factory=LoopConfig)
+    """The loop."""
+
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    """What is saved, and when."""
+
+    mesh: MeshConfig = field(default_factory=MeshConfig)
+    """Devices."""
+
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    """Progressive metrics."""

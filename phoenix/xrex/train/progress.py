@@ -1,0 +1,78 @@
+"""What a run has done so far, kept in progress.json: sums of integers, so that parts of processes add up in any order."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from xrex.metrics.streaming import ProgressiveMetrics
+from xrex.schema.batch import Delivery
+
+
+@dataclass
+class Progress:
+    """The part of one process: rows, skips and metrics of the records that it trained itself."""
+
+    metrics: ProgressiveMetrics
+    references: dict[str, ProgressiveMetrics]
+    """Other predictors over the same pairs, by name."""
+    examples: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def start(cls, actions: tuple[str, ...], references: tuple[str, ...], window_examples: int) -> "Progress":
+        """Nothing done yet."""
+        fresh = ProgressiveMetrics(actions, window_examples)
+        return cls(fresh, {name: fresh.cleared() for name in references})
+
+    def cleared(self) -> "Progress":
+        """The same windows with nothing counted: what every process but one restores, so that a sum counts once."""
+        return Progress(self.metrics.cleared(), {name: m.cleared() for name, m in self.references.items()})
+
+    def add(self, delivery: Delivery, logits: np.ndarray, *, examples_before: int, examples: int) -> None:
+        """Count a trained delivery. logits float32[B, C, A] are from the weights before its step; `examples_before` and
+        `examples` count the rows of all processes before and in the step, so that windows are cut alike everywhere."""
+        self.examples += delivery.rows
+        self.skipped.update(delivery.skipped)
+        labels, mask = delivery.batch.labels, delivery.batch.label_mask & (delivery.batch.weight > 0)[:, None, None]
+        window = {"examples_before": examples_before, "examples": examples}
+        self.metrics.add(logits, labels, mask, **window)
+        for name, probabilities in delivery.references.items():
+            self.references[name].add_probabilities(probabilities, labels, mask, **window)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in progress.json."""
+        return {
+            "version": 1,
+            "examples": self.examples,
+            "skipped": dict(sorted(self.skipped.items())),
+            "metrics": json.loads(self.metrics.to_json()),
+            "references": {name: json.loads(m.to_json()) for name, m in sorted(self.references.items())},
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Progress":
+        """Inverse of to_json."""
+        return cls(
+            ProgressiveMetrics.from_json(value["metrics"]),
+            {name: ProgressiveMetrics.from_json(m) for name, m in value["references"].items()},
+            value["examples"],
+            Counter(value["skipped"]),
+        )
+
+    @classmethod
+    def merge(cls, parts: "list[Progress]") -> "Progress":
+        """The sum over processes."""
+        return cls(
+            ProgressiveMetrics.merge([p.metrics for p in parts]),
+            {n: ProgressiveMetrics.merge([p.references[n] for p in parts]) for n in parts[0].references},
+            sum(p.examples for p in parts),
+            sum((p.skipped for p in parts), Counter()),
+        )
+
+
+def merge_json(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """`Progress.merge` on what to_json gave."""
+    return Progress.merge([Progress.from_json(p) for p in parts]).to_json()

@@ -1,0 +1,222 @@
+"""What people and tools see of a run: lines of metrics.jsonl, the progress bar, summary.json."""
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xrex.checkpoint import layout, positions
+from xrex.metrics.throughput import Throughput
+from xrex.report.progress import Progress as Bar
+from xrex.report.progress import table
+from xrex.report.sinks import JsonLines
+from xrex.schema.batch import Delivery
+from xrex.train.progress import Progress
+from xrex.train.step import StepReport
+from xrex.utils.metadata import Jsonable, atomic_write, config_sha256, utc_now
+from xrex.utils.utils import gather_bytes, process_index
+
+if TYPE_CHECKING:
+    from xrex.train.loop import Loop
+
+OPTIMUM = "optimum"
+"""The reference whose columns hold the true probabilities of a synthetic world."""
+
+
+@dataclass
+class Whole:
+    """A run over all processes at one step."""
+
+    progress: Progress
+    partitions: dict[str, Any]
+    """As in positions.json."""
+    lag: dict[str, int]
+    """Messages behind the known end, by partition."""
+    newest_event_ms: int | None
+
+
+class Reporter:
+    """Collects numbers between two lines and, on process 0, writes them."""
+
+    def __init__(self, run_dir: Path, *, log_every_steps: int, total_steps: int | None):
+        self.run_dir, self.log_every_steps = run_dir, log_every_steps
+        primary = process_index() == 0
+        self.sink = JsonLines(run_dir / layout.METRICS) if primary else None
+        self.bar = Bar(total_steps, sys.stdout) if primary else None
+        self.throughput = Throughput(time.monotonic())
+        self.started, self.started_s = utc_now(), time.monotonic()
+        self.loss_sum = self.loss_weight = 0.0
+        self.newest_event_ms: int | None = None
+
+    def say(self, text: str) -> None:
+        """One line, from process 0 alone."""
+        if self.bar:
+            self.bar.line(text)
+
+    def after_step(self, loop: "Loop", delivery: Delivery, report: StepReport, waited_s: float) -> None:
+        """Count a step; every `log_every_steps` write a line. All processes come here at the same steps."""
+        self.throughput.add(int(report.examples), waited_s)
+        self.loss_sum += float(report.loss_sum)
+        self.loss_weight += float(report.loss_weight)
+        self.newest_event_ms = max(self.newest_event_ms or 0, delivery.newest_event_ms or 0) or None
+        step = int(report.step)
+        if report.examples > 0 and step % self.log_every_steps == 0:
+            self._line(step, gather(loop))
+
+    def _line(self, step: int, whole: Whole) -> None:
+        rates, now_ms = self.throughput.take(time.monotonic()), time.time() * 1_000
+        loss = self.loss_sum / max(self.loss_weight, 1e-9)
+        self.loss_sum = self.loss_weight = 0.0
+        if not (self.sink and self.bar):
+            return
+        window = whole.progress.metrics.window_summary()
+        freshness_s = None if whole.newest_event_ms is None else (now_ms - whole.newest_event_ms) / 1_000
+        self.sink.append(
+            {
+                "step": step,
+                "time": utc_now(),
+                "examples": whole.progress.examples,
+                "loss": loss,
+                "metrics": window,
+                "examples_per_s": rates.examples_per_s,
+                "input_wait_share": rates.input_wait_share,
+                "lag": whole.lag,
+                "freshness_s": freshness_s,
+            }
+        )
+        action, first = next(iter(window.items()))
+        self.bar.update(
+            step,
+            {
+                "loss": loss,
+                f"{action} auc": first["auc"],
+                "log loss": first["log_loss"],
+                "examples/s": round(rates.examples_per_s),
+                "waiting": f"{rates.input_wait_share:.0%}",
+                "lag": sum(whole.lag.values()),
+            },
+        )
+
+    def finish(self, loop: "Loop", status: str) -> dict[str, Any]:
+        """Write summary.json, on process 0, and return it; all processes come here."""
+        whole = gather(loop)
+        summary = summarise(
+            whole.progress,
+            whole.partitions,
+            status=status,
+            step=loop.current_step,
+            checkpoint=loop.saved_step,
+            config_sha256=config_sha256(loop.config),
+        )
+        summary["times"] = {
+            "started": self.started,
+            "finished": utc_now(),
+            "seconds": round(time.monotonic() - self.started_s, 3),
+        }
+        if self.sink and self.bar:
+            write_summary(self.run_dir, summary)
+            self.bar.close()
+            self.sink.close()
+        return summary
+
+
+def gather(loop: "Loop") -> Whole:
+    """The parts of all processes added up; the same on each."""
+    part = {
+        "progress": loop.progress.to_json(),
+        "positions": positions.to_json({loop.positions.topic: loop.positions}),
+        "lag": {str(partition): lag for partition, lag in loop.stream.lag().items()},
+        "newest_event_ms": loop.reporter.newest_event_ms,
+    }
+    parts = [json.loads(text) for text in gather_bytes(json.dumps(part).encode())]
+    held = [positions.from_json(p["positions"])[loop.positions.topic] for p in parts]
+    merged = json.loads(positions.to_json(positions.merge(held)))
+    return Whole(
+        Progress.merge([Progress.from_json(p["progress"]) for p in parts]),
+        merged["topics"][0]["partitions"],
+        {partition: lag for p in parts for partition, lag in sorted(p["lag"].items(), key=lambda item: int(item[0]))},
+        max((p["newest_event_ms"] for p in parts if p["newest_event_ms"] is not None), default=None),
+    )
+
+
+def summarise(
+    progress: Progress, partitions: dict[str, Any], *, status: str, step: int, checkpoint: int | None, config_sha256: str
+) -> dict[str, Any]:
+    """summary.json but for its times: nothing in it depends on a clock, so a killed run's equals an undisturbed one's."""
+    references = {name: m.summary(progress.examples) for name, m in progress.references.items()}
+    return {
+        "status": status,
+        "step": step,
+        "examples_trained": progress.examples,
+        "examples_skipped": dict(sorted(progress.skipped.items())),
+        "metrics": progress.metrics.summary(progress.examples),
+        "reference": references.pop(OPTIMUM, None),
+        "baselines": references,
+        "positions": partitions,
+        "checkpoint": None if checkpoint is None else f"{layout.CHECKPOINTS}/{checkpoint}",
+        "config_sha256": config_sha256,
+    }
+
+
+def write_summary(run_dir: Path, summary: dict[str, Any]) -> None:
+    """summary.json, by one rename."""
+    atomic_write(run_dir / layout.SUMMARY, (json.dumps(summary, indent=2, sort_keys=True) + "\n").encode())
+
+
+def write_failure(run_dir: Path, config: Jsonable, error: str) -> None:
+    """summary.json of a run that failed: what its newest complete step holds, since that is what is left of it."""
+    steps = layout.complete_steps(run_dir / layout.CHECKPOINTS)
+    summary: dict[str, Any] = {"status": "failed", "step": 0, "checkpoint": None, "config_sha256": config_sha256(config)}
+    if steps:
+        step_dir = run_dir / layout.CHECKPOINTS / str(steps[-1])
+        topics = json.loads((step_dir / layout.POSITIONS).read_bytes())["topics"]
+        summary = summarise(
+            Progress.from_json(json.loads((step_dir / layout.PROGRESS).read_bytes())),
+            topics[0]["partitions"],
+            status="failed",
+            step=steps[-1],
+            checkpoint=steps[-1],
+            config_sha256=config_sha256(config),
+        )
+    write_summary(run_dir, {**summary, "error": error, "times": {"finished": utc_now()}})
+
+
+def closing_lines(run_dir: Path, summary: dict[str, Any]) -> str:
+    """What the operator reads last: the figures beside the references, where things are, what to do next."""
+    action, ours = next(iter(summary["metrics"].items()))
+    rows = [[f"{name} (reference)", *_figures(m[action])] for name, m in summary["baselines"].items()]
+    rows.append(["this run", *_figures(ours)])
+    if summary["reference"]:
+        rows.append(["optimum (reference)", *_figures(summary["reference"][action])])
+    rate = summary["examples_trained"] / max(summary["times"]["seconds"], 1e-9)
+    return "\n".join(
+        [
+            f"{summary['status']}: {summary['examples_trained']:,} examples, step {summary['step']:,}, {rate:,.0f} examples/s",
+            "",
+            f"Progressive metrics of {action!r} (scored before trained) over the newest tenth:",
+            table(["", "auc", "log loss", "normalized entropy", "calibration"], rows),
+            *_gap_line(summary, action),
+            "",
+            f"run folder  {run_dir}",
+            f"checkpoint  {run_dir / summary['checkpoint']}",
+            f"go on       python -m xrex.train.trainer_recsys --run-dir {run_dir}",
+            f"branch off  python -m xrex.train.trainer_recsys --checkpoint {run_dir} optimizer.dense.learning_rate=3e-4",
+        ]
+    )
+
+
+def _figures(metrics: dict[str, Any]) -> list[Any]:
+    return [metrics[name] for name in ("auc", "log_loss", "normalized_entropy", "calibration")]
+
+
+def _gap_line(summary: dict[str, Any], action: str) -> list[str]:
+    """Share of the way from the first baseline to the optimum."""
+    if not summary["reference"] or not summary["baselines"]:
+        return []
+    name, baseline = next(iter(summary["baselines"].items()))
+    ours, base, best = (m[action]["auc"] for m in (summary["metrics"], baseline, summary["reference"]))
+    if None in (ours, base, best) or best <= base:
+        return []
+    return [f"gap from {name} to the optimum closed: {(ours - base) / (best - base):.0%}"]

@@ -1,0 +1,231 @@
+"""How a run begins: what the command line, a config file, a checkpoint and a run folder mean together.
+
+Process 0 alone comes here; the others get the resulting Plan. Nothing is connected to, created or changed, and JAX is not
+imported, so that whatever is wrong ends with exit code 2.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Literal
+
+from xai_configlib import Reconciliation, apply_overrides, inherit, load_text, overridden_paths, provenance, reconcile
+
+from xrex.checkpoint import layout
+from xrex.errors import ConfigError
+from xrex.train.config import TrainerConfig
+from xrex.utils.metadata import Run
+
+Kind = Literal["first", "child", "restart"]
+MAX_CONFIG_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line of the trainer."""
+
+    config: Path | None = None
+    checkpoint: str | None = None
+    run_dir: Path | None = None
+    start_at: str | None = None
+    overrides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is going to run, decided before anything is touched."""
+
+    kind: Kind
+    config: TrainerConfig
+    run_dir: Path
+    restore_from: Path | None
+    """Step folder with the arrays and positions to begin from; None: a fresh state."""
+    earlier: Run | None
+    """restart: this run so far; child: its parent."""
+    checkpoint: str | None
+    start_at: str | None
+    provenance: dict[str, str]
+    reconciliation: Reconciliation | None
+    """Differences from the checkpoint's or the run's config."""
+    notes: tuple[str, ...] = ()
+    """Lines for the operator."""
+
+    def lines(self) -> list[str]:
+        """The table of differences, then the notes."""
+        rows = self.reconciliation.table() if self.reconciliation else []
+        if self.kind == "child" and not rows:
+            rows = ["no field differs from the checkpoint's config"]
+        return [*rows, *self.notes]
+
+
+def plan(options: Options) -> Plan:
+    """Decide what to run. Raises ConfigError with every problem."""
+    if options.run_dir is not None and (options.run_dir / layout.RUN).exists():
+        return plan_restart(options, options.run_dir)
+    if options.checkpoint is not None:
+        return plan_child(options, options.checkpoint)
+    if options.config is None:
+        named = f"{options.run_dir} holds no run.json to go on from; " if options.run_dir else ""
+        raise ConfigError(f"{named}give --config FILE, --checkpoint PATH or the --run-dir of a run")
+    return plan_first(options, options.config)
+
+
+def plan_first(options: Options, path: Path) -> Plan:
+    """A run from a config file."""
+    mapping, config = _read_experiment(path, options.overrides)
+    run_dir = options.run_dir or default_run_dir(config)
+    _refuse_used(run_dir)
+    origins = provenance(config, file=mapping, overridden=overridden_paths(options.overrides))
+    return Plan("first", config, run_dir, None, None, None, options.start_at, dict(origins), None)
+
+
+def plan_child(options: Options, checkpoint: str) -> Plan:
+    """A run that begins from a checkpoint, with its config or an experiment's."""
+    if re.search(r"://[^/@]*@", checkpoint):
+        raise ConfigError("--checkpoint: the address holds credentials; give them to the storage client's own settings")
+    notes: list[str] = []
+    step_dir = layout.resolve(checkpoint, notes.append)
+    production = _read_config(step_dir / layout.CONFIG)
+    parent = Run.from_json(_read(step_dir / layout.RUN), str(step_dir / layout.RUN))
+    overridden = overridden_paths(options.overrides)
+    mapping, experiment = None, None
+    if options.config is not None:
+        mapping, experiment = _read_experiment(options.config, options.overrides)
+    judged = reconcile(
+        production, experiment or inherit(production, options.overrides), mode="child", overridden=overridden
+    )
+    _refuse_forbidden(judged, f"a child of {checkpoint} must agree with it; begin a new lineage with --config alone")
+    config = _trainer_config(judged.config)
+    run_dir = options.run_dir or default_run_dir(config)
+    _refuse_used(run_dir)
+    _refuse_nested(run_dir, step_dir.parent.parent)
+    _check_child(config, production, int(step_dir.name), options.start_at)
+    origins = provenance(config, file=mapping, overridden=overridden, production=production)
+    return Plan(
+        "child", config, run_dir, step_dir, parent, checkpoint, options.start_at, dict(origins), judged, tuple(notes)
+    )
+
+
+def plan_restart(options: Options, run_dir: Path) -> Plan:
+    """The same run goes on."""
+    notes: list[str] = []
+    run = Run.from_json(_read(run_dir / layout.RUN), str(run_dir / layout.RUN))
+    before = _read_config(run_dir / layout.CONFIG)
+    _check_same_origin(options, run, run_dir, notes)
+    overridden = overridden_paths(options.overrides)
+    if options.config is not None:
+        mapping, experiment = _read_experiment(options.config, options.overrides)
+        if run.parent is not None:
+            # As at the first start: fields that follow the checkpoint do so whatever the file says.
+            experiment = _trainer_config(reconcile(before, experiment, mode="child", overridden=overridden).config)
+    else:
+        mapping, experiment = None, apply_overrides(before, options.overrides)
+    judged = reconcile(before, experiment, mode="restart", overridden=overridden, given=_paths(mapping or {}))
+    _refuse_forbidden(
+        judged, f"a restart must agree with {run_dir}; to change them begin a child: --checkpoint {run_dir} --run-dir NEW"
+    )
+    restore_from = layout.newest_step(run_dir / layout.CHECKPOINTS, notes.append)
+    if restore_from is None and run.parent is not None:
+        restore_from = layout.resolve(run.parent.step_path, notes.append)
+    changed = {row.path for row in judged.rows}
+    origins = {**run.provenance, **{path: "override" for path in overridden & changed}}
+    return Plan(
+        "restart",
+        _trainer_config(judged.config),
+        run_dir,
+        restore_from,
+        run,
+        options.checkpoint,
+        run.start_at,
+        origins,
+        judged,
+        tuple(notes),
+    )
+
+
+def default_run_dir(config: TrainerConfig) -> Path:
+    """runs/NAME-UTCTIME."""
+    return Path("runs") / f"{config.trainer.name}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
+
+
+def _read_experiment(path: Path, overrides: tuple[str, ...]) -> tuple[Mapping[str, Any], TrainerConfig]:
+    """The mapping of a config file and, with the overrides, the config that it makes."""
+    mapping = load_text(_read(path), str(path))
+    merged = apply_overrides(mapping, overrides, cls=TrainerConfig)
+    config = TrainerConfig.from_json(merged, source=str(path), overridden=overridden_paths(overrides))
+    return mapping, config
+
+
+def _read_config(path: Path) -> TrainerConfig:
+    return TrainerConfig.from_json(_read(path), source=str(path))
+
+
+def _trainer_config(config: Any) -> TrainerConfig:
+    assert isinstance(config, TrainerConfig)
+    return config
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise ConfigError(f"{path}: more than {MAX_CONFIG_BYTES // 2**20} MB; is this a config?")
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; check the path") from None
+
+
+def _paths(mapping: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Dotted paths of the leaves that a file names."""
+    found = []
+    for key, value in mapping.items():
+        path = f"{prefix}{key}"
+        found += _paths(value, f"{path}.") if isinstance(value, Mapping) else [path]
+    return found
+
+
+def _refuse_forbidden(judged: Reconciliation, fix: str) -> None:
+    if judged.forbidden:
+        names = ", ".join(row.path for row in judged.forbidden)
+        raise ConfigError("\n".join([*judged.table(), f"{names} may not differ: {fix}"]))
+
+
+def _refuse_used(run_dir: Path) -> None:
+    if (run_dir / layout.CHECKPOINTS).exists():
+        raise ConfigError(
+            f"{run_dir} holds checkpoints but no {layout.RUN}: give its checkpoints to --checkpoint and choose another --run-dir"
+        )
+
+
+def _refuse_nested(run_dir: Path, parent: Path) -> None:
+    ours, theirs = run_dir.resolve(), parent.resolve()
+    if ours == theirs or ours in theirs.parents or theirs in ours.parents:
+        raise ConfigError(f"--run-dir {run_dir}: must not be, contain or lie in the parent's run folder {parent}")
+
+
+def _check_child(config: TrainerConfig, production: TrainerConfig, step: int, start_at: str | None) -> None:
+    limit = config.trainer.max_steps
+    if limit is not None and step >= limit:
+        raise ConfigError(f"trainer.max_steps = {limit}: the checkpoint is at step {step} already; raise it or set it to null")
+    ours, theirs = config.dataset.topic_name, production.dataset.topic_name
+    if ours != theirs and start_at is None:
+        raise ConfigError(
+            f"dataset.topic_name = {ours!r}: the checkpoint's positions are of {theirs!r}; say where to begin: --start-at earliest"
+        )
+
+
+def _check_same_origin(options: Options, run: Run, run_dir: Path, notes: list[str]) -> None:
+    given = run.parent.checkpoint if run.parent else None
+    if options.checkpoint is not None and options.checkpoint != given:
+        raise ConfigError(
+            f"--checkpoint {options.checkpoint}: {run_dir} began from {given or 'no checkpoint'}; choose another --run-dir"
+        )
+    if options.start_at is None:
+        return
+    if options.start_at != run.start_at:
+        raise ConfigError(
+            f"--start-at {options.start_at}: acts at a run's first start only; begin a child: "
+            f"--checkpoint {run_dir} --run-dir NEW --start-at {options.start_at}"
+        )
+    notes.append(f"--start-at {options.start_at}: {run_dir} has begun already, its own positions are used")

@@ -1,0 +1,112 @@
+"""One training step, the same program on one device and on many."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec
+
+from xrex.embeddings.lookup import lookup
+from xrex.embeddings.sparse_update import sparse_update
+from xrex.embeddings.table import Arena, flat_ids, pooled
+from xrex.models.losses import multi_task_loss
+from xrex.schema.batch import Batch
+from xrex.sharding.mesh import AXIS
+from xrex.train.state import TrainState
+
+
+class StepReport(NamedTuple):
+    """What a step tells the loop. Sums are over all devices, so every process decides alike."""
+
+    step: Any  # int32[]: optimizer steps so far
+    loss_sum: Any  # float32[]
+    loss_weight: Any  # float32[]: the loss is loss_sum / loss_weight
+    examples: Any  # int32[]: rows with weight
+    more: Any  # int32[]: processes whose stream may bring more
+    stop: Any  # int32[]: processes that were told to stop
+    logits: Any  # float32[B, C, A]: from the weights before this step
+
+
+def build_step(
+    merge: Callable[[dict], Callable],
+    arenas: tuple[Arena, ...],
+    optimizer: optax.GradientTransformation,
+    row_rule: Callable,
+    action_weights: tuple[float, ...],
+    mesh: Mesh,
+) -> Callable:
+    """jit((state, scratch, batch, signals) -> (state, scratch, StepReport)); state and scratch are donated.
+
+    scratch  {arena: int32[V]} any contents, see sparse_update
+    signals  int32[devices, 2], dealt over the devices: (stream may bring more, told to stop)
+    A batch of weight 0 over all devices changes nothing, not even the step counter.
+    """
+
+    def loss_of(params, rows, batch: Batch):
+        embedded = embed(arenas, rows, batch)
+        logits = merge(params)(embedded, batch)
+        loss, weight = multi_task_loss(
+            logits, batch.labels, batch.label_mask, batch.weight, jnp.asarray(action_weights)
+        )
+        return loss, (weight, logits)
+
+    def on_device(state: TrainState, scratch, batch: Batch, signals):
+        rows, gathered = {}, {}
+        for arena in arenas:
+            rows[arena.name], gathered[arena.name] = lookup(state.tables[arena.name], flat_ids(arena, batch))
+
+        (loss, (weight, logits)), (grads, row_grads) = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)(
+            state.params, rows, batch
+        )
+
+        examples = jnp.sum(batch.weight > 0, dtype=jnp.int32)
+        grads, loss, weight, examples, signals = lax.psum((grads, loss, weight, examples, signals[0]), AXIS)
+        applied, scale = examples > 0, 1.0 / jnp.maximum(weight, 1e-6)
+
+        params, dense_optimizer = dense_update(optimizer, state, jax.tree.map(lambda g: g * scale, grads), applied)
+        tables, slots, used = {}, {}, {}
+        for a in (arena.name for arena in arenas):
+            tables[a], slots[a], used[a] = sparse_update(
+                state.tables[a], state.slots[a], scratch[a], gathered[a], row_grads[a] * scale, row_rule, applied
+            )
+        step = state.step + applied.astype(jnp.int32)
+        report = StepReport(step, loss, weight, examples, signals[0], signals[1], logits)
+        return TrainState(step, params, dense_optimizer, tables, slots), used, report
+
+    state_spec = TrainState(
+        step=PartitionSpec(),
+        params=PartitionSpec(),
+        dense_optimizer=PartitionSpec(),
+        tables=PartitionSpec(AXIS),
+        slots=PartitionSpec(AXIS),
+    )
+    rows_spec = PartitionSpec(AXIS)
+    report_spec = StepReport(*[PartitionSpec()] * 6, logits=rows_spec)
+    # check_vma=False: gradients stay each device's own until the one psum above, instead of being summed on the way.
+    sharded = jax.shard_map(
+        on_device,
+        mesh=mesh,
+        in_specs=(state_spec, rows_spec, rows_spec, rows_spec),
+        out_specs=(state_spec, rows_spec, report_spec),
+        check_vma=False,
+    )
+    return jax.jit(sharded, donate_argnums=(0, 1))
+
+
+def embed(arenas: tuple[Arena, ...], rows: dict, batch: Batch) -> dict[str, dict]:
+    """{group: {feature: float32[B(, L), D]}} over all arenas."""
+    embedded: dict[str, dict] = {"user": {}, "history": {}, "candidates": {}}
+    for arena in arenas:
+        for group, features in pooled(arena, rows[arena.name], batch).items():
+            embedded[group].update(features)
+    return embedded
+
+
+def dense_update(optimizer: optax.GradientTransformation, state: TrainState, grads, applied):
+    """(params, optimizer state) after one optax step, or as they were where `applied` is false."""
+    updates, moved = optimizer.update(grads, state.dense_optimizer, state.params)
+    new = (optax.apply_updates(state.params, updates), moved)
+    return jax.tree.map(lambda a, b: jnp.where(applied, a, b), new, (state.params, state.dense_optimizer))

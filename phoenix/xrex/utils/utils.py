@@ -1,0 +1,310 @@
+"""What several processes of one run must share: words of process 0, hashes that must agree, bytes of everyone, errors.
+
+Everything travels as uint8, so neither a dtype nor a 64-bit number passes through JAX. Every function here is a meeting
+point: all processes call it, in the same order. With one process none of them touches JAX.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import struct
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+from xai_configlib import Config, ConfigError
+from xrex import errors
+from xrex.errors import RunError
+
+T = TypeVar("T")
+
+INITIALIZATION_TIMEOUT_S = 60
+"""How long the processes wait for the last one to start."""
+HEARTBEAT_TIMEOUT_S = 20
+"""A process that was silent for this long is dead; the others are ended."""
+SHUTDOWN_TIMEOUT_S = 20
+"""How long the processes wait for each other at the end."""
+COORDINATOR_LINGER_S = 1.0
+CHUNK_BYTES = 8 * 2**20
+
+_HEADER = struct.Struct("<QQ")
+_LENGTH = struct.Struct("<Q")
+_BYTES, _CONFIG, _TREE, _ERROR = range(4)
+
+
+def process_index() -> int:
+    """This process's number; 0, without touching JAX, unless start_distributed (or JAX's own initialize) was called."""
+    return sys.modules["jax"].process_index() if _is_distributed() else 0
+
+
+def process_count() -> int:
+    """How many processes run together; 1, without touching JAX, unless start_distributed was called."""
+    return sys.modules["jax"].process_count() if _is_distributed() else 1
+
+
+def _is_distributed() -> bool:
+    return "jax" in sys.modules and sys.modules["jax"].distributed.is_initialized()
+
+
+def start_distributed() -> None:
+    """Meet the other processes, if the environment says that there are any.
+
+    Reads JAX_NUM_PROCESSES (unset or 1: there are none), JAX_PROCESS_ID and JAX_COORDINATOR_ADDRESS ("HOST:PORT" of
+    process 0), as scripts/run_multihost.sh sets them. Raises ConfigError if one is missing or wrong. A process that
+    does not come within INITIALIZATION_TIMEOUT_S ends the others (abort by JAX, exit code -6).
+    """
+    count = _environment_int("JAX_NUM_PROCESSES", 1, None) if "JAX_NUM_PROCESSES" in os.environ else 1
+    if count == 1 or _is_distributed():
+        return
+    index = _environment_int("JAX_PROCESS_ID", 0, count - 1)
+    address = os.environ.get("JAX_COORDINATOR_ADDRESS", "")
+    if not address.rpartition(":")[2].isdecimal():
+        raise ConfigError(f'JAX_COORDINATOR_ADDRESS = {address!r}: give "HOST:PORT" of process 0')
+    import jax
+
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # The preemption service takes SIGTERM away from the trainer, which stops all processes at the same step itself.
+    jax.config.update("jax_enable_preemption_service", False)
+    jax.distributed.initialize(
+        address,
+        count,
+        index,
+        initialization_timeout=INITIALIZATION_TIMEOUT_S,
+        heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S,
+        shutdown_timeout_seconds=SHUTDOWN_TIMEOUT_S,
+    )
+    # Gloo gives the first collective 30 s. Connect now, while all are here: later ones may wait for a slow process 0.
+    gather_bytes(b"")
+
+
+def exit_now(code: int) -> NoReturn:
+    """Leave without waiting for anybody: what a process of several does on an error, after printing it.
+
+    JAX's exit handler would wait at a barrier for processes that themselves wait for this one in a collective; until
+    the time-outs strike, all hang. os._exit closes the sockets, which the others notice at once.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    if process_count() > 1 and process_index() == 0:
+        # The coordinator lives in process 0, and JAX aborts the others when it goes. Let them say their reason first.
+        time.sleep(COORDINATOR_LINGER_S)
+    os._exit(code)
+
+
+def broadcast_one_to_all(x: Any) -> Any:
+    """What process 0 passes, on every process; the others pass None.
+
+    x   a Config (its canonical bytes travel; every process gets an equal Config), bytes, or a tree of dict, list and
+        tuple whose leaves are numpy or jax arrays (returned as numpy, same dtype, same bits), numbers, text or None.
+        An exception is raised instead, on every process: a PhoenixError or ConfigError with its class and words, any
+        other as itself on process 0 and as a RunError with its type and text elsewhere.
+    With one process x itself is returned or raised. Raises TypeError (elsewhere RunError) for anything else.
+    """
+    if process_count() == 1:
+        return _raised_or_returned(x)
+    if process_index() == 0:
+        try:
+            message = _encoded(x)
+        except Exception as error:
+            x, message = error, _encoded(error)
+        kind, payload = _broadcast_bytes(*message)
+    else:
+        kind, payload = _broadcast_bytes(0, b"")
+    if kind == _ERROR:
+        raise x if process_index() == 0 else _error_from_bytes(payload)
+    if kind == _CONFIG:
+        return _config_everywhere(payload)
+    return payload if kind == _BYTES else _tree_from_bytes(payload)
+
+
+def from_process_zero(make: Callable[[], T]) -> T:
+    """Run `make` on process 0 only and give its result, something that broadcast_one_to_all takes, to every process.
+
+    If it raises, every process raises: a PhoenixError or ConfigError with its class and words, anything else as itself
+    on process 0 and as a RunError with its type and text elsewhere.
+    """
+    if process_count() == 1:
+        return make()
+    if process_index() != 0:
+        return broadcast_one_to_all(None)
+    try:
+        made = make()
+    except BaseException as error:  # Also KeyboardInterrupt: the others are waiting for an answer.
+        made = error
+    return broadcast_one_to_all(made)
+
+
+def raise_together(error: BaseException | None) -> None:
+    """Raise the error of the lowest-numbered process that has one on every process; None = no failure here.
+
+    Classes and words travel as in from_process_zero.
+    """
+    if process_count() == 1:
+        return _raised_or_returned(error)
+    for index, data in enumerate(gather_bytes(_error_to_bytes(error) if error else b"")):
+        if data:
+            raise (error if error and index == process_index() else _error_from_bytes(data)) from None
+
+
+def agree(name: str, data: bytes | str) -> None:
+    """Raise RunError on every process unless all hold the same `data`; it names those that differ from process 0."""
+    digest = hashlib.sha256(data.encode() if isinstance(data, str) else data).digest()
+    digests = gather_bytes(digest)
+    different = [f"process {i} ({d.hex()[:12]})" for i, d in enumerate(digests) if d != digests[0]]
+    if different:
+        raise RunError(
+            f"{name}: {', '.join(different)} differs from process 0 ({digests[0].hex()[:12]}) by SHA-256; "
+            f"start every process with the same code, packages and files"
+        )
+
+
+def gather_bytes(data: bytes) -> list[bytes]:
+    """The bytes of every process, of any lengths, by process number, on every process."""
+    if process_count() == 1:
+        return [data]
+    from jax.experimental.multihost_utils import process_allgather
+
+    header = np.frombuffer(_LENGTH.pack(len(data)), np.uint8)
+    lengths = [_LENGTH.unpack(row.tobytes())[0] for row in process_allgather(header)]
+    parts = [bytearray() for _ in lengths]
+    for start in range(0, max(lengths), CHUNK_BYTES):
+        for part, row in zip(parts, process_allgather(_block(data, start, max(lengths))), strict=True):
+            part += row.tobytes()
+    return [bytes(part[:length]) for part, length in zip(parts, lengths, strict=True)]
+
+
+def _raised_or_returned(x: Any) -> Any:
+    if isinstance(x, BaseException):
+        raise x
+    return x
+
+
+def _environment_int(name: str, least: int, most: int | None) -> int:
+    text = os.environ.get(name, "")
+    if not text.isdecimal() or int(text) < least or (most is not None and int(text) > most):
+        raise ConfigError(
+            f"{name} = {text!r}: give a whole number from {least}" + ("" if most is None else f" to {most}")
+        )
+    return int(text)
+
+
+def _broadcast_bytes(kind: int, data: bytes) -> tuple[int, bytes]:
+    """Process 0's kind and bytes on every process: first a header of fixed size, then the bytes in chunks."""
+    from jax.experimental.multihost_utils import broadcast_one_to_all as broadcast_array
+
+    header = broadcast_array(np.frombuffer(_HEADER.pack(kind, len(data)), np.uint8))
+    kind, length = _HEADER.unpack(header.tobytes())
+    whole = bytearray()
+    for start in range(0, length, CHUNK_BYTES):
+        whole += broadcast_array(_block(data, start, length)).tobytes()
+    return kind, bytes(whole[:length])
+
+
+def _block(data: bytes, start: int, length: int) -> np.ndarray:
+    """The chunk of `data` at `start`, zero-padded to the size it has on every process when the longest is `length`.
+
+    Sizes are powers of two, so that few shapes are ever compiled.
+    """
+    block = np.zeros(min(CHUNK_BYTES, 1 << (length - start - 1).bit_length()), np.uint8)
+    chunk = np.frombuffer(data[start : start + len(block)], np.uint8)
+    block[: len(chunk)] = chunk
+    return block
+
+
+def _encoded(x: Any) -> tuple[int, bytes]:
+    if isinstance(x, BaseException):
+        return _ERROR, _error_to_bytes(x)
+    if isinstance(x, Config):
+        return _CONFIG, x.to_json().encode()
+    if isinstance(x, bytes):
+        return _BYTES, x
+    return _TREE, _tree_to_bytes(x)
+
+
+def _config_everywhere(payload: bytes) -> Config:
+    """The config from its bytes; a process that cannot read them (other code, say) fails all, with its reason."""
+    config: Any = None
+    error = None
+    try:
+        config = Config.from_json(payload)
+    except ConfigError as failure:
+        error = failure
+    raise_together(error)
+    return config
+
+
+def _error_to_bytes(error: BaseException) -> bytes:
+    """The nearest class of ours that the error is of, and its words."""
+    for base in type(error).__mro__:
+        if vars(errors).get(base.__name__) is base:
+            return json.dumps([base.__name__, str(error)]).encode()
+    return json.dumps(["RunError", f"process {process_index()}: {type(error).__name__}: {error}"]).encode()
+
+
+def _error_from_bytes(data: bytes) -> Exception:
+    name, words = json.loads(data)
+    return getattr(errors, name)(words)
+
+
+def _tree_to_bytes(tree: Any) -> bytes:
+    """Length of the skeleton, the skeleton as JSON, then the raw bytes of the arrays in the order it names them."""
+    arrays: list[np.ndarray] = []
+    skeleton = json.dumps(_skeleton(tree, "x", arrays)).encode()
+    return b"".join([_LENGTH.pack(len(skeleton)), skeleton, *(array.tobytes() for array in arrays)])
+
+
+def _skeleton(node: Any, path: str, arrays: list[np.ndarray]) -> Any:
+    """The tree as JSON, with {"array": [dtype, shape]} for the arrays, which are appended to `arrays`."""
+    if node is None or type(node) in (bool, int, float, str):
+        return node
+    if type(node) is dict and all(type(key) is str for key in node):
+        return {"dict": {key: _skeleton(item, f"{path}[{key!r}]", arrays) for key, item in node.items()}}
+    if type(node) in (list, tuple):
+        return {type(node).__name__: [_skeleton(item, f"{path}[{i}]", arrays) for i, item in enumerate(node)]}
+    if not hasattr(node, "__array__"):
+        raise TypeError(
+            f"{path} is a {type(node).__name__}: broadcast a Config, bytes, or a dict, list or tuple of arrays"
+        )
+    array = np.asarray(node)
+    arrays.append(array)
+    return {"array": [_dtype_name(array.dtype, path), array.shape]}
+
+
+def _dtype_name(dtype: np.dtype, path: str) -> str:
+    """A text that np.dtype reads back: "<i8", or "bfloat16" of the types that JAX adds."""
+    for name in (dtype.str, dtype.name):
+        with contextlib.suppress(TypeError):
+            if np.dtype(name) == dtype and not dtype.hasobject:
+                return name
+    raise TypeError(f"{path} has dtype {dtype}: broadcast arrays of numbers, bools, text or bytes")
+
+
+def _tree_from_bytes(payload: bytes) -> Any:
+    start = _LENGTH.size + _LENGTH.unpack_from(payload)[0]
+    skeleton = json.loads(payload[_LENGTH.size : start])
+    offset = start
+
+    def tree(node: Any) -> Any:
+        nonlocal offset
+        match node:
+            case {"dict": items}:
+                return {key: tree(item) for key, item in items.items()}
+            case {"list": items}:
+                return [tree(item) for item in items]
+            case {"tuple": items}:
+                return tuple(tree(item) for item in items)
+            case {"array": [name, shape]}:
+                dtype = np.dtype(name)
+                count = int(np.prod(shape, dtype=np.int64))
+                array = np.frombuffer(payload, dtype, count, offset).reshape(shape).copy()
+                offset += array.nbytes
+                return array
+            case _:
+                return node
+
+    return tree(skeleton)

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Make .venv with everything that training and tests need: the newest Python from 3.11 to 3.14 that runs here and for which
+# the locked packages install. Does nothing when .venv already matches requirements.lock and pyproject.toml.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+stamp=$(cat requirements.lock pyproject.toml | sha256sum | cut -d' ' -f1)
+if [ -x .venv/bin/xrex ] && [ "$(cat .venv/phoenix-setup 2>/dev/null)" = "$stamp" ]; then
+    exit 0
+fi
+
+candidates() {
+    for minor in 14 13 12 11; do
+        command -v "python3.$minor" || true
+        ls -d "${PYENV_ROOT:-$HOME/.pyenv}/versions/3.$minor."*/bin/python3 2>/dev/null | sort -V -r || true
+        [ "$(python3 -c 'import sys; print(sys.version_info[1])' 2>/dev/null)" != "$minor" ] || command -v python3
+    done
+}
+
+install() {
+    rm -rf .venv
+    "$1" -m venv .venv
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+    .venv/bin/python -c 'import jax, flax, optax, orbax.checkpoint, kafka, pyarrow, pydantic'
+}
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+tried=" "
+while read -r python; do
+    # A pyenv shim may stand on the PATH and still run nothing: ask it.
+    real=$("$python" -c 'import ensurepip, sys, venv; print(sys.executable)' 2>/dev/null) || continue
+    case "$tried" in *" $real "*) continue ;; esac
+    tried="$tried$real "
+    echo "setup: $("$real" --version) -> .venv (about a minute)"
+    if (install "$real") >"$log" 2>&1; then
+        echo "$stamp" >.venv/phoenix-setup
+        echo "setup: done, $(.venv/bin/python -c 'import jax; print("jax", jax.__version__)')"
+        exit 0
+    fi
+    echo "setup: $("$real" --version) did not take the locked packages: $(grep -v '^\s*$' "$log" | tail -n 1)"
+done < <(candidates)
+rm -rf .venv
+echo "setup: no Python from 3.11 to 3.14 with venv and pip could install the packages; install one (Debian: apt-get install python3 python3-venv)" >&2
+exit 1
