@@ -60,7 +60,7 @@ types: setup  ## pyright
 	@$(BIN)/pyright
 
 house: setup  ## who may import whom
-	@$(BIN)/lint-imports --config .importlinter
+	@$(BIN)/lint-imports
 
 quality: setup  ## our figures beside the peers': a table and runs/quality/latest.json
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps recbole==1.2.1 || true

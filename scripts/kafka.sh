@@ -29,7 +29,7 @@ answers() {
     reply=$({
         exec 3<>"/dev/tcp/127.0.0.1/$PORT"
         printf '\0\0\0\012\0\022\0\0\0\0\0\001\377\377' >&3
-        IFS= read -r -t 3 -d '' <&3 # waits for the first byte, a zero: the length of an answer has a leading one
+        IFS= read -r -t 3 -d '' <&3 || exit 1 # waits for the first byte, a zero: the length of an answer has a leading one
         dd bs=1 count=7 <&3 | od -An -tx1 -j3 | tr -d ' \n'
     } 2>/dev/null) || return 1
     [[ $reply == 00000001 ]]
@@ -141,9 +141,11 @@ broker() { # $1: java, $2: folder of jars
 
 start_java() { # $1: java, $2: folder of jars
     write_config 127.0.0.1
-    # Its own session and no inherited descriptors: the broker outlives the terminal, and no caller waits for its output.
-    nohup bash -c "$(broker "$1" "$2")" >"$STATE/log" 2>&1 </dev/null 3>&- &
+    # Its own process group and no inherited output: a signal to the caller does not end it, and no caller waits for it.
+    set -m
+    nohup bash -c "$(broker "$1" "$2")" >"$STATE/log" 2>&1 </dev/null &
     echo "java $!" >"$STATE/pid"
+    set +m
 }
 
 start_docker() {

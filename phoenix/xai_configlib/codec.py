@@ -13,7 +13,7 @@ MAX_YAML_BYTES = 1_000_000
 MAX_YAML_VALUES = 1_000_000
 _DUPLICATE_KEY = re.compile(r'found duplicate key "?(?P<key>[^"]*)')
 
-_QUOTED = re.compile(r"""(['"]).{2,}\1""")  # words of the text, which may be a secret's
+_QUOTED = re.compile(r"""('.'|".")|['"].*""", re.DOTALL)  # a character, or words of the text, which may be a secret's
 
 
 class _TextError(Exception):
@@ -113,7 +113,7 @@ def _parse_yaml(text: str) -> Any:
         value = YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as error:
         duplicate = _DUPLICATE_KEY.match(error.problem or "")
-        problem = _QUOTED.sub("…", error.problem or "it cannot be read")
+        problem = _QUOTED.sub(lambda quoted: quoted[1] or "…", error.problem or "it cannot be read")
         what = f"the key {shown(duplicate['key'])} stands twice" if duplicate else f"not YAML, {problem}"
         mark = error.problem_mark
         raise _TextError(f"{what} at line {mark.line + 1} column {mark.column + 1}" if mark else what) from None

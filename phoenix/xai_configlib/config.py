@@ -69,12 +69,13 @@ def field(*, policy: Policy | None = None, aliases: tuple[str, ...] = (), **kwar
 class _ConfigMeta(ModelMetaclass):
     """Makes the call of a config class raise ConfigError; nested nodes are built by pydantic and do not pass here."""
 
-    def __call__(cls, **values: Any) -> Any:  # noqa: N805
-        tag = class_info(cls).tag  # type: ignore[arg-type]
-        try:
-            return super().__call__(**{CLASS_KEY: tag, **values})
-        except ValidationError as error:
-            raise ConfigError(problems_of(error, values, cls.__name__)) from None
+    if not TYPE_CHECKING:  # type checkers see the fields as parameters
+
+        def __call__(cls, **values: Any) -> Any:  # noqa: N805
+            try:
+                return super().__call__(**{CLASS_KEY: class_info(cls).tag, **values})
+            except ValidationError as error:
+                raise ConfigError(problems_of(error, values, cls.__name__)) from None
 
 
 class Config(BaseModel, metaclass=_ConfigMeta):
@@ -228,6 +229,8 @@ def permitted_classes(base: type[Config]) -> dict[str, type[Config]]:
 def class_of(base: type[Config], node: Mapping[str, Any]) -> type[Config] | Refused:
     """The class that a node names, or the only one that may stand where `base` is declared; else what to say."""
     choices = permitted_classes(base)
+    if not choices:
+        class_info(base)  # raises
     expected = "expected one of " + ", ".join(choices)
     if CLASS_KEY not in node:
         return next(iter(choices.values())) if len(choices) == 1 else Refused(None, f"missing; {expected}")

@@ -85,11 +85,11 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else ""
 
 
-def join_path(path: str, step: str | int) -> str:
-    """The path one step further: a field or key (str) or an index (int). Keys that are no identifiers are quoted."""
+def join_path(path: str, step: str | int, *, quoted: bool = False) -> str:
+    """The path one step further: a field or key (str), quoted if it is no identifier, or an index (int)."""
     if isinstance(step, int):
         return f"{path}[{step}]"
-    if not _IDENTIFIER.match(step):
+    if quoted or not _IDENTIFIER.match(step):
         step = json.dumps(step[:SHOWN_CHARACTERS])
     return f"{path}.{step}" if path else step
 

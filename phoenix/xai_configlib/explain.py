@@ -22,12 +22,10 @@ _WORDS = {
     "mapping_type": "expected an object",
     "model_type": "expected {class_name}",
     "multiple_of": "must be a multiple of {multiple_of}",
-    "path_type": "expected a path",
     "string_pattern_mismatch": "must match {pattern}",
     "string_too_long": "must have at most {max_length} characters",
     "string_too_short": "must have at least {min_length} characters",
     "string_type": "expected a string",
-    "string_unicode": "holds characters that UTF-8 cannot write",
     "too_long": "must have at most {max_length} entries",
     "too_short": "must have at least {min_length} entries",
     "tuple_type": "expected a list",
@@ -51,7 +49,7 @@ def problems_of(
 def _problem(item: Any, data: Any, source: str, overrides: Collection[Sequence[str]]) -> Problem:
     steps, value = item["loc"], item["input"]
     is_key = bool(steps) and steps[-1] == _KEY_MARK
-    path = _path(steps[:-1] if is_key else steps, data)
+    path = join_path(_path(steps[:-2], data), str(steps[-2]), quoted=True) if is_key else _path(steps, data)
     if overrides and is_at_or_below([str(step) for step in steps], overrides):
         source = COMMAND_LINE
     if isinstance(value, Refused):

@@ -58,7 +58,7 @@ class SecretRef:
         A config may come from elsewhere, so only these are read: variables named PHOENIX_* or KAFKA_*, or listed in
         $PHOENIX_ALLOW_ENV (comma separated); regular files inside $PHOENIX_SECRETS_DIR (default /run/secrets; a
         relative path is taken from there) that are not readable by all, symbolic links resolved. One final newline of a
-        file is dropped. Raises ConfigError, naming the variable or the path, if it may not be read, is missing or empty.
+        file is dropped. Raises ConfigError, naming variable or path, if it may not be read, is missing or is empty.
         """
         return _from_environment(self.env) if self.env is not None else _from_file(str(self.file))
 

@@ -21,6 +21,8 @@ from xai_configlib.secrets import SecretRef
 
 SCALARS = (bool, int, float, str, Path, SecretRef)
 SECRET_EXPECTED = 'expected {"env": NAME} or {"file": PATH}, a secret is never written into a config'
+UNWRITABLE = "holds characters that UTF-8 cannot write"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _INT_KEY = re.compile(r"(0|-?[1-9][0-9]{0,99})\Z")
 _EXACT_INTEGERS = 2**53
 
@@ -145,13 +147,26 @@ def shaped(annotation: Any, value: Any) -> Any:
         return value if isinstance(value, annotation) else _enum_member(annotation, value)
     if annotation is SecretRef:
         return value if isinstance(value, SecretRef) else SecretRef.from_value(value) or Refused(None, SECRET_EXPECTED)
+    if annotation is str:
+        return value if is_writable(value) else Refused(shown(value), UNWRITABLE)
     if annotation is Path:
-        return Path(value) if isinstance(value, str) and value else value
+        return _path(value)
     if annotation is int and isinstance(value, float):
         return _integer(value)
     if annotation is float:
         return _number(value)
     return value
+
+
+def is_writable(value: Any) -> bool:
+    """Whether UTF-8 can write it: JSON can spell halves of surrogate pairs, which are no text."""
+    return not isinstance(value, str) or value.isascii() or not _SURROGATE.search(value)
+
+
+def _path(value: Any) -> Any:
+    if not isinstance(value, str | Path) or value == "":
+        return Refused(shown(value), "expected a path")
+    return Path(value) if is_writable(str(value)) else Refused(shown(str(value)), UNWRITABLE)
 
 
 def _integer(value: float) -> Any:
@@ -187,6 +202,8 @@ def _shaped_tuple(annotation: Any, value: Any) -> Any:
 def _shaped_mapping(annotation: Any, value: Any) -> Any:
     if not isinstance(value, Mapping):
         return Refused(None, "expected an object of references to secrets") if holds_secret(annotation) else value
+    if not all(map(is_writable, value)):
+        return Refused(None, f"a key {UNWRITABLE}")
     key_type, value_type = get_args(annotation)
     result = {}
     for key, item in value.items():

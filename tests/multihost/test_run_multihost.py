@@ -46,8 +46,17 @@ def test_all_are_told_how_to_meet_and_use_the_cpu_unless_told_otherwise(start):
     assert told.pop().startswith("tpu 3 127.0.0.1:")
 
 
-def test_the_first_failing_process_gives_the_code_even_if_a_later_one_fails_otherwise(start):
-    process = start(2, "time.sleep(0.5 * (index == '0')); sys.exit(3 if index == '1' else 4)")
+def test_the_first_failing_process_gives_the_code_even_if_a_later_one_fails_otherwise(start, tmp_path):
+    source = """
+if index == '1':
+    open(sys.argv[1], 'w').close()
+    os._exit(3)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+time.sleep(1)
+sys.exit(4)
+"""
+    process = start(2, source, str(tmp_path / "process 1 has failed"))
     process.communicate(timeout=20)
     assert process.returncode == 3
 
@@ -62,10 +71,13 @@ def test_who_outlives_a_failed_process_is_killed_after_the_grace_time(start):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_reaches_every_process_once_and_their_code_comes_back(start, number, code):
     source = f"""
-signal.signal({number:d}, lambda n, _: print('got', n, flush=True))
+got = []
+signal.signal({number:d}, lambda n, _: got.append(n))
 print('ready', flush=True)
-signal.pause()
+while not got:
+    time.sleep(0.01)
 time.sleep(0.2)
+print('got', *got, flush=True)
 sys.exit({code})
 """
     process = start(2, source)

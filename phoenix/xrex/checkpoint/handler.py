@@ -12,6 +12,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.args import CheckpointArgs, register_with_handler
 
 from xrex.checkpoint import arrays, layout, positions
+from xrex.errors import CheckpointError
 from xrex.schema.positions import TopicPositions
 from xrex.utils.metadata import sync_directory, write_synced
 
@@ -52,6 +53,10 @@ class StepHandler(ocp.AsyncCheckpointHandler):
         self._state.finalize(directory / layout.STATE)
         part_paths = sorted(folder.glob("part-*.json"), key=lambda path: int(path.stem.removeprefix("part-")))
         parts = [json.loads(path.read_bytes()) for path in part_paths]
+        if len(parts) != jax.process_count():
+            raise CheckpointError(
+                f"{len(parts)} of {jax.process_count()} processes wrote into it: all hosts must share the folder"
+            )
         topics = [topic for part in parts for topic in positions.from_json(part["positions"]).values()]
         for name, content in self._files.items():
             write_synced(folder / name, content)

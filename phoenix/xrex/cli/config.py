@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from xai_configlib import Difference, diff, load_text
 
+from xai_configlib import Difference, diff, load_text
 from xrex.checkpoint import layout
 from xrex.errors import ConfigError
 from xrex.train.config import TrainerConfig
@@ -56,7 +56,9 @@ def read_config(path: str) -> TrainerConfig:
     try:
         text = file.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror or error}; give a config file, a step or a run folder") from None
+        raise ConfigError(
+            f"{file}: cannot be read: {error.strerror or error}; give a config file, a step or a run folder"
+        ) from None
     return TrainerConfig.from_json(load_text(text, str(file)), source=str(file))
 
 

@@ -36,7 +36,7 @@ _SHOWN_BYTES = 8
 BEGIN_A_CHILD = "begin a child: --checkpoint RUN_DIR --run-dir NEW --start-at earliest"
 
 
-class StopReading(Exception):  # noqa: N818  (no error: the way out of a wait)
+class StopReading(Exception):
     """The reader was told to stop."""
 
 
@@ -116,12 +116,11 @@ class Merge:
     def take(self) -> Record | None:
         """The next message; None if every partition is at its known end. Raises LogStalled, StopReading."""
         self.settle()
-        if not self._heads:
-            return None
-        partition = self._partitions[heappop(self._heads)[2]]
-        record = self._pop(partition)
-        self._show_head(partition)
-        return record
+        return self._pop(self._partitions[heappop(self._heads)[2]]) if self._heads else None
+
+    def finish(self, record: Record) -> None:
+        """The message taken last is used up: only now is what follows it in its partition looked at, and passed over."""
+        self._show_head(self._partitions[record.kafka_partition])
 
     def settle(self) -> None:
         """Waits until of each partition the next message is here, or it is at its known end.
@@ -184,7 +183,7 @@ class Merge:
         return record
 
     def _rest(self, log: Log) -> None:
-        """A partition with its share of the buffer, or read to its fixed end, rests; one without a message never does."""
+        """A partition with its share of the buffer, or read to its fixed end, rests; one without a message does not."""
         full = {
             p
             for p, state in self._partitions.items()
@@ -266,7 +265,7 @@ class Batcher:
         return self._merge.ends
 
     def next(self) -> Delivery:
-        """The next batch: full while a backlog lasts, short or empty at the live edge after linger_ms and at fixed ends.
+        """A batch: full while a backlog lasts; short or empty after linger_ms at the live edge, or at a fixed end.
 
         Raises BadRecord, LogStalled, OffsetLost and what the log raises; StopReading if check_stop does.
         """
@@ -330,6 +329,7 @@ class Batcher:
         part = _Part(begun.record, begun.rows, begun.next_row, stop)
         begun.next_row = stop
         if stop == len(begun.rows):
+            self._merge.finish(begun.record)
             self._begun = None
         return part
 

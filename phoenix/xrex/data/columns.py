@@ -15,7 +15,8 @@ from xrex.schema.specs import FeatureSpec
 
 WEIGHT = "weight"
 EVENT_TIME = "event_time_ms"
-_LEAVES = {"int": pa.int64(), "string": pa.string(), "float": pa.float32(), "label": pa.float32()}
+LEAVES = {"int": pa.int64(), "string": pa.string(), "float": pa.float32(), "label": pa.float32()}
+"""Kind of a column -> type of its values once read."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,12 @@ class Column:
     must_exist: bool
     """A message without the column is bad."""
     lifted: bool = False
-    """A value of one depth less is a list of one (candidate columns)."""
+    """A scalar is a list of one (candidate columns of depth 1)."""
 
     @property
     def type(self) -> pa.DataType:
         """Its Arrow type once read."""
-        arrow_type = _LEAVES[self.kind]
+        arrow_type = LEAVES[self.kind]
         for _ in range(self.depth):
             arrow_type = pa.list_(arrow_type)
         return arrow_type
@@ -72,7 +73,7 @@ def _uses(config: DatasetConfig) -> Iterator[Column]:
 def _feature_column(feature: FeatureSpec) -> Column:
     kind = "float" if feature.kind == "float" else "string" if feature.id_type == "string" else "int"
     depth = (feature.group != "user") + (feature.kind == "ids")
-    return Column(feature.column, kind, depth, feature.required, lifted=feature.group == "candidate")
+    return Column(feature.column, kind, depth, feature.required, lifted=feature.group == "candidate" and feature.kind != "ids")
 
 
 Convert = Callable[[pa.Array], pa.Array]
@@ -130,7 +131,7 @@ def _conversion(column: Column, arrow_type: pa.DataType) -> Convert | None:
     depth, leaf = 0, arrow_type
     while pt.is_list(leaf) or pt.is_large_list(leaf) or pt.is_fixed_size_list(leaf):
         depth, leaf = depth + 1, leaf.value_type
-    lift = column.lifted and depth == column.depth - 1
+    lift = column.lifted and depth == 0
     if not (depth == column.depth or lift or pt.is_null(arrow_type)) or not _is_kind(column.kind, leaf):
         raise BadRecord(f"column '{column.name}' is {arrow_type}, expected {column.type}")
 

@@ -32,9 +32,7 @@ def start_positions(
         starts = ends if start_at == "latest" else source.start_offsets(partitions)
     added = partitions[config.num_kafka_partitions :]
     if added:
-        say(
-            f"topic '{config.topic_name}': the partitions {_listed(added)} are more than the config expects; all are read"
-        )
+        say(f"topic '{config.topic_name}' has more partitions than the config expects: {_listed(added)} are read too")
     positions = {
         p: PartitionPosition(starts[p], end_offset=ends[p] if config.stop_at_end else None) for p in partitions
     }

@@ -143,9 +143,7 @@ class Featurizer:
             if table.oov == "error":
                 i = int(outside.argmax())
                 last = table.num_embeddings - 1
-                raise BadRecord(
-                    f"the id {ids[i]} is outside the directly indexed table '{table.name}' (0..{last})", row=i
-                )
+                raise BadRecord(f"id {ids[i]} is outside the directly indexed table '{table.name}' (0..{last})", row=i)
             noted[f"oov.{feature.name}"] += int(outside.sum())
         row_numbers = rows_of(ids, table)
         if values.null_count:
@@ -162,7 +160,7 @@ class Featurizer:
             row_numbers = self._row_numbers(feature, ids, noted)
         bags = np.full((len(values), feature.max_values, row_numbers.shape[-1]), -1, np.int32)
         slots.place(bags, row_numbers)
-        return bags.reshape(len(values), -1)
+        return bags.reshape(len(values), feature.max_values * row_numbers.shape[-1])
 
     def _history_actions(self, columns: dict[str, pa.Array], history: "_Slots", batch: Batch) -> None:
         name, num_actions = self._config.history_actions_column, len(self._config.actions)
@@ -242,9 +240,7 @@ def _common_slots(columns: dict[str, pa.Array], n: int, width: int) -> _Slots:
         if different.any():
             i = int(different.argmax())
             other = next(name for name, lengths in own.items() if lengths[i] == common[i])
-            raise BadRecord(
-                f"column '{name}' holds {lengths[i]} values, '{other}' {common[i]}: make them one length", i
-            )
+            raise BadRecord(f"column '{name}' holds {lengths[i]} values, '{other}' {common[i]}: expected one length", i)
     return _slots(np.maximum(common, 0), width, newest=True)
 
 

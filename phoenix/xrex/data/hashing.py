@@ -1,4 +1,4 @@
-"""From ids to row numbers. Production and experiments must agree on these bits: golden values in tests/fixtures/hash.json."""
+"""From ids to row numbers. All must agree on each bit: tests/fixtures/hash.json holds golden values."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Batches prepared ahead of the step by one background thread. Read-ahead moves no position: only a trained batch does."""
+"""Batches made ahead of the step by one background thread. Read-ahead moves no position, only a trained batch does."""
 
 import queue
 import threading

@@ -4,20 +4,19 @@ Every device asks for every other's ids, reads those that it owns, and the sums 
 are touched, never with the table.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
 
-AXIS = "data"
-"""The mesh axis that rows and batch are dealt over."""
+from xrex.sharding.mesh import AXIS
 
 
 class Gathered(NamedTuple):
     """What one device holds after a lookup: its share of everybody's ids. N = ids of all devices."""
 
-    local_ids_N: object  # int32[N]: row of this device's block; beyond its last row where the id is padding or another's
-    rows_ND: object  # float32[N, D]: those rows, 0 where not owned
+    local_ids_N: Any  # int32[N]: row of this device's block; beyond its last row where the id is padding or another's
+    rows_ND: Any  # float32[N, D]: those rows, 0 where not owned
 
 
 def lookup(block_RD, ids_Bn):

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import lax
 
-from xrex.embeddings.lookup import AXIS, Gathered
+from xrex.embeddings.lookup import Gathered
+from xrex.sharding.mesh import AXIS
 
 
 def sparse_update(block_RD, accum_R, scratch_R, gathered: Gathered, grads_Bn_D, rule: Callable, applied):

@@ -85,4 +85,3 @@ def _key(group: str) -> str:
 
 def _group(batch: Batch, group: str) -> dict:
     return getattr(batch, _key(group))
-

@@ -5,19 +5,8 @@ from typing import Literal
 from xai_configlib import Config, configclass, field
 
 
-@configclass
-class ModelConfig(Config):
-    """Base of the models below; a config names one of them by its tag."""
-
-    embedding_stddev: float = field(policy="may_change", default=0.02, ge=0)
-    """Standard deviation of a fresh embedding row."""
-
-    action_weights: tuple[float, ...] | None = field(policy="may_change", default=None)
-    """Weight of each action's loss, in the order of dataset.actions; null: 1 each."""
-
-
 @configclass(policy="must_match")
-class RankerConfig(ModelConfig):
+class RankerConfig(Config):
     """A transformer over [user][history][candidates] with one sigmoid head per action."""
 
     width: int = field(default=32, ge=1)
@@ -36,7 +25,7 @@ class RankerConfig(ModelConfig):
     """Hidden size of the feed-forward part over `width`."""
 
     norm_epsilon: float = field(default=0.01, gt=0)
-    """Inside RMSNorm. Values around the squared size of a fresh embedding (0.01 to 0.1) keep rows that were never trained small."""
+    """Inside RMSNorm. Around the squared size of a fresh embedding (0.01 to 0.1) it keeps rows that were never trained small."""
 
     rotary_base: float = field(default=10_000.0, gt=1)
     """Longest wavelength of the rotary positions."""
@@ -46,3 +35,9 @@ class RankerConfig(ModelConfig):
 
     compute_dtype: Literal["float32", "bfloat16"] = field(policy="may_change", default="float32")
     """Type of activations and matrix products. Weights, tables, norms and logits stay float32."""
+
+    embedding_stddev: float = field(policy="may_change", default=0.02, ge=0)
+    """Standard deviation of a fresh embedding row."""
+
+    action_weights: tuple[float, ...] | None = field(policy="may_change", default=None)
+    """Weight of each action's loss, in the order of dataset.actions; null: 1 each."""

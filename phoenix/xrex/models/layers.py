@@ -40,7 +40,9 @@ class Attention(nnx.Module):
             return nnx.LinearGeneral(width, (heads, head_dim), use_bias=False, dtype=dtype, rngs=rngs)
 
         self.query, self.key, self.value = project(num_heads), project(num_kv_heads), project(num_kv_heads)
-        self.out = nnx.LinearGeneral((num_heads, head_dim), width, axis=(-2, -1), use_bias=False, dtype=dtype, rngs=rngs)
+        self.out = nnx.LinearGeneral(
+            (num_heads, head_dim), width, axis=(-2, -1), use_bias=False, dtype=dtype, rngs=rngs
+        )
 
     def __call__(self, queries_BTD, context_BSD, query_positions_BT, positions_BS, mask_BTS):
         """What the queries gather from the context where the mask is true: float[B, T, D]."""

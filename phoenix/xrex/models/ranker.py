@@ -33,9 +33,7 @@ class Tokens(nnx.Module):
     def __call__(self, embedded: dict, features: dict) -> list:
         """One float[..., D] per looked-up feature, and one for all dense features together."""
         vectors = [embedded[name].astype(self.dtype) for name in self.looked_up]
-        vectors = [
-            self.project[n](v) if n in self.project else v for n, v in zip(self.looked_up, vectors, strict=True)
-        ]
+        vectors = [self.project[n](v) if n in self.project else v for n, v in zip(self.looked_up, vectors, strict=True)]
         if self.dense_projection is not None:
             columns = [_as_columns(features[f.name], f) for f in self.dense]
             vectors.append(self.dense_projection(jnp.concatenate(columns, axis=-1).astype(self.dtype)))
@@ -68,7 +66,9 @@ class Ranker(nnx.Module):
         self.blocks = nnx.List([Block(config, dtype, rngs) for _ in range(config.num_layers)])
         self.final_norm = RMSNorm(width, config.norm_epsilon)
         self.interaction = nnx.Param(jnp.ones((width, inputs.num_actions))) if config.factorization else None
-        self.head = nnx.Linear(width, inputs.num_actions, kernel_init=nnx.initializers.normal(0.1 * width**-0.5), rngs=rngs)
+        self.head = nnx.Linear(
+            width, inputs.num_actions, kernel_init=nnx.initializers.normal(0.1 * width**-0.5), rngs=rngs
+        )
         self.dtype = dtype
 
     def __call__(self, embedded: dict[str, dict], batch: Batch):
@@ -138,4 +138,3 @@ def attention_pattern(num_user: int, history_length_B, max_history: int, candida
     is_context = jnp.arange(num_user + max_history + max_candidates) < num_user + max_history
     sees = is_context[None, :] | jnp.eye(len(is_context), dtype=bool)
     return positions, jnp.concatenate(list(real), axis=1)[:, None, :] & sees[None]
-

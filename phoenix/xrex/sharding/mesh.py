@@ -16,7 +16,9 @@ def make_mesh(config: MeshConfig, global_batch_size: int) -> Mesh:
     devices = jax.devices()
     count = config.num_devices or len(devices)
     if count > len(devices) or (jax.process_count() > 1 and count != len(devices)):
-        raise ConfigError(f"mesh.num_devices = {count}: JAX sees {len(devices)} devices; ask for {len(devices)} or leave it null")
+        raise ConfigError(
+            f"mesh.num_devices = {count}: JAX sees {len(devices)} devices; ask for {len(devices)} or leave it null"
+        )
     if global_batch_size % count:
         raise ConfigError(
             f"trainer.global_batch_size = {global_batch_size}: must be a multiple of the {count} devices; "

@@ -1,13 +1,10 @@
 """The whole config of a run: the sections of config.json."""
 
-from typing import Any
-
-from xai_configlib import Config, ConfigError, configclass, field
-
+from xai_configlib import Config, configclass, field
 from xrex.checkpoint.config import CheckpointConfig
 from xrex.data.config import DatasetConfig
 from xrex.evaluation.config import EvaluationConfig
-from xrex.models.config import ModelConfig, RankerConfig
+from xrex.models.config import RankerConfig
 from xrex.optim.config import OptimizerConfig
 from xrex.sharding.config import MeshConfig
 
@@ -42,7 +39,7 @@ class TrainerConfig(Config):
     dataset: DatasetConfig = field()
     """The stream."""
 
-    model: ModelConfig = field(policy="must_match", default_factory=RankerConfig)
+    model: RankerConfig = field(default_factory=RankerConfig)
     """The model."""
 
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)

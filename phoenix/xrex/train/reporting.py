@@ -142,7 +142,13 @@ def gather(loop: "Loop") -> Whole:
 
 
 def summarise(
-    progress: Progress, partitions: dict[str, Any], *, status: str, step: int, checkpoint: int | None, config_sha256: str
+    progress: Progress,
+    partitions: dict[str, Any],
+    *,
+    status: str,
+    step: int,
+    checkpoint: int | None,
+    config_sha256: str,
 ) -> dict[str, Any]:
     """summary.json but for its times: nothing in it depends on a clock, so a killed run's equals an undisturbed one's."""
     references = {name: m.summary(progress.examples) for name, m in progress.references.items()}
@@ -168,7 +174,12 @@ def write_summary(run_dir: Path, summary: dict[str, Any]) -> None:
 def write_failure(run_dir: Path, config: Jsonable, error: str) -> None:
     """summary.json of a run that failed: what its newest complete step holds, since that is what is left of it."""
     steps = layout.complete_steps(run_dir / layout.CHECKPOINTS)
-    summary: dict[str, Any] = {"status": "failed", "step": 0, "checkpoint": None, "config_sha256": config_sha256(config)}
+    summary: dict[str, Any] = {
+        "status": "failed",
+        "step": 0,
+        "checkpoint": None,
+        "config_sha256": config_sha256(config),
+    }
     if steps:
         step_dir = run_dir / layout.CHECKPOINTS / str(steps[-1])
         topics = json.loads((step_dir / layout.POSITIONS).read_bytes())["topics"]

@@ -25,6 +25,7 @@ from xrex.train.start import Plan
 from xrex.utils.metadata import Environment, MetadataRecorder, Run, Start, config_sha256, utc_now
 from xrex.utils.utils import from_process_zero, process_count, process_index
 
+
 def run(config: TrainerConfig, plan: Plan | None) -> int:
     """Train and return the exit code. Every process comes here with the same config; only process 0 has the plan."""
     program = build_program(config)
@@ -157,5 +158,9 @@ def restored_progress(config: TrainerConfig, saved: str | None) -> Progress:
 def _own_step(plan: Plan) -> Path | None:
     """The step of this very run that is restored; None where it begins from nothing or from its parent's."""
     step = plan.restore_from
-    ours = step is not None and plan.kind == "restart" and step.parent.resolve() == (plan.run_dir / layout.CHECKPOINTS).resolve()
+    ours = (
+        step is not None
+        and plan.kind == "restart"
+        and step.parent.resolve() == (plan.run_dir / layout.CHECKPOINTS).resolve()
+    )
     return step if ours else None

@@ -1,21 +1,20 @@
 """Builds the parts of a run from its config. Each part gets its own section and nothing more."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from xrex.checkpoint.manager import Checkpoints
-from xrex.checkpoint.restore import restore_state
 from xrex.data.assignment import partitions_of
 from xrex.data.config import DatasetConfig
 from xrex.data.prefetch import Stream
 from xrex.embeddings.table import Arena, arenas
 from xrex.errors import ConfigError
-from xrex.models.config import ModelConfig, RankerConfig
+from xrex.models.config import RankerConfig
 from xrex.models.ranker import Ranker
 from xrex.optim.dense import dense_optimizer
 from xrex.optim.rowwise import rowwise_adagrad
@@ -24,11 +23,8 @@ from xrex.schema.positions import TopicPositions
 from xrex.sharding.mesh import make_mesh, over_rows
 from xrex.train.config import TrainerConfig
 from xrex.train.state import TrainState, initial_state, split_model, state_shardings
-from xrex.train.step import build_step
+from xrex.train.step import StepReport, build_step
 from xrex.utils.utils import process_count, process_index
-
-MODELS = {RankerConfig: Ranker}
-"""Config class -> the module that it configures."""
 
 
 def model_inputs(dataset: DatasetConfig) -> ModelInputs:
@@ -49,17 +45,15 @@ class Program:
 
     mesh: jax.sharding.Mesh
     arenas: tuple[Arena, ...]
-    step: object
-    fresh_state: object
+    step: Callable[..., tuple[TrainState, Any, StepReport]]
+    fresh_state: Callable[[], TrainState]
     """() -> TrainState before the first step."""
     state_target: TrainState
     """jax.ShapeDtypeStructs with shardings, for a restore."""
 
     def scratch(self) -> dict[str, jax.Array]:
         """int32[V] per arena, for sparse_update."""
-        return {
-            a.name: jnp.zeros((a.stored_rows,), jnp.int32, device=over_rows(self.mesh)) for a in self.arenas
-        }
+        return {a.name: jnp.zeros((a.stored_rows,), jnp.int32, device=over_rows(self.mesh)) for a in self.arenas}
 
 
 def build_program(config: TrainerConfig) -> Program:
@@ -67,7 +61,7 @@ def build_program(config: TrainerConfig) -> Program:
     inputs, optimizer_config = model_inputs(config.dataset), config.optimizer
     mesh = make_mesh(config.mesh, config.trainer.global_batch_size)
     looked_up = arenas(inputs)
-    params, merge = split_model(build_model(config.model, inputs, config.trainer.seed))
+    params, merge = split_model(ranker(config, inputs))
     optimizer = dense_optimizer(optimizer_config.dense)
     sparse = optimizer_config.sparse
     step = build_step(
@@ -92,17 +86,24 @@ def build_program(config: TrainerConfig) -> Program:
     return Program(mesh, looked_up, step, partial(jax.jit(fresh, out_shardings=shardings), params), target)
 
 
-def build_model(config: ModelConfig, inputs: ModelInputs, seed: int) -> nnx.Module:
-    """The Flax module of a model config, with fresh weights that depend on the seed alone."""
-    return MODELS[type(config)](config, inputs, nnx.Rngs(jax.random.fold_in(jax.random.key(seed), 0)))
+def ranker(config: TrainerConfig, inputs: ModelInputs) -> Ranker:
+    """The model with fresh weights, which depend on the seed alone. Raises ConfigError where its sizes do not fit."""
+    model, problems = config.model, []
+    if model.width % (2 * model.num_heads):
+        problems.append(f"model.num_heads = {model.num_heads}: twice this must divide model.width = {model.width}")
+    if model.num_heads % model.num_kv_heads:
+        problems.append(f"model.num_kv_heads = {model.num_kv_heads}: must divide model.num_heads = {model.num_heads}")
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return Ranker(model, inputs, nnx.Rngs(jax.random.fold_in(jax.random.key(config.trainer.seed), 0)))
 
 
-def action_weights(config: ModelConfig, actions: tuple[str, ...]) -> tuple[float, ...]:
+def action_weights(config: RankerConfig, actions: tuple[str, ...]) -> tuple[float, ...]:
     """One loss weight an action, as the model's config says."""
     weights = config.action_weights or (1.0,) * len(actions)
     if len(weights) != len(actions):
         raise ConfigError(
-            f"model.action_weights has {len(weights)} values, dataset.actions has {len(actions)}: give one a action"
+            f"model.action_weights has {len(weights)} values, dataset.actions has {len(actions)}: give one for each action"
         )
     return weights
 

@@ -7,12 +7,11 @@ imported, so that whatever is wrong ends with exit code 2.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from xai_configlib import Reconciliation, apply_overrides, inherit, load_text, overridden_paths, provenance, reconcile
-
 from xrex.checkpoint import layout
 from xrex.errors import ConfigError
 from xrex.train.config import TrainerConfig
@@ -124,13 +123,14 @@ def plan_restart(options: Options, run_dir: Path) -> Plan:
         mapping, experiment = None, apply_overrides(before, options.overrides)
     judged = reconcile(before, experiment, mode="restart", overridden=overridden, given=_paths(mapping or {}))
     _refuse_forbidden(
-        judged, f"a restart must agree with {run_dir}; to change them begin a child: --checkpoint {run_dir} --run-dir NEW"
+        judged,
+        f"a restart must agree with {run_dir}; to change them begin a child: --checkpoint {run_dir} --run-dir NEW",
     )
     restore_from = layout.newest_step(run_dir / layout.CHECKPOINTS, notes.append)
     if restore_from is None and run.parent is not None:
         restore_from = layout.resolve(run.parent.step_path, notes.append)
     changed = {row.path for row in judged.rows}
-    origins = {**run.provenance, **{path: "override" for path in overridden & changed}}
+    origins = {**run.provenance, **dict.fromkeys(overridden & changed, "override")}
     return Plan(
         "restart",
         _trainer_config(judged.config),
@@ -147,7 +147,7 @@ def plan_restart(options: Options, run_dir: Path) -> Plan:
 
 def default_run_dir(config: TrainerConfig) -> Path:
     """runs/NAME-UTCTIME."""
-    return Path("runs") / f"{config.trainer.name}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
+    return Path("runs") / f"{config.trainer.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 
 def _read_experiment(path: Path, overrides: tuple[str, ...]) -> tuple[Mapping[str, Any], TrainerConfig]:
@@ -207,11 +207,13 @@ def _refuse_nested(run_dir: Path, parent: Path) -> None:
 def _check_child(config: TrainerConfig, production: TrainerConfig, step: int, start_at: str | None) -> None:
     limit = config.trainer.max_steps
     if limit is not None and step >= limit:
-        raise ConfigError(f"trainer.max_steps = {limit}: the checkpoint is at step {step} already; raise it or set it to null")
+        raise ConfigError(
+            f"trainer.max_steps = {limit}: the checkpoint is at step {step} already; raise it or set it to null"
+        )
     ours, theirs = config.dataset.topic_name, production.dataset.topic_name
     if ours != theirs and start_at is None:
         raise ConfigError(
-            f"dataset.topic_name = {ours!r}: the checkpoint's positions are of {theirs!r}; say where to begin: --start-at earliest"
+            f"dataset.topic_name = {ours!r}: the positions are of {theirs!r}; say where to begin: --start-at earliest"
         )
 
 

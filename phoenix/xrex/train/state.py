@@ -20,10 +20,10 @@ class TrainState(NamedTuple):
     """
 
     step: Any  # int32[]
-    params: dict[str, Any]  # dense weights, params["blocks"]["0"]["attention"]["query"]["kernel"]
+    params: Any  # dense weights, params["blocks"]["0"]["attention"]["query"]["kernel"]
     dense_optimizer: Any  # optax state over params
-    tables: dict[str, Any]  # arena -> float32[V, D]
-    slots: dict[str, Any]  # arena -> float32[V], Adagrad accumulators
+    tables: Any  # arena -> float32[V, D]
+    slots: Any  # arena -> float32[V], Adagrad accumulators
 
 
 def split_model(model: nnx.Module):
@@ -69,4 +69,3 @@ def state_shardings(mesh: Mesh, state: TrainState) -> TrainState:
         tables=jax.tree.map(lambda _: rows, state.tables),
         slots=jax.tree.map(lambda _: rows, state.slots),
     )
-

@@ -76,21 +76,15 @@ def build_step(
         report = StepReport(step, loss, weight, examples, signals[0], signals[1], logits)
         return TrainState(step, params, dense_optimizer, tables, slots), used, report
 
-    state_spec = TrainState(
-        step=PartitionSpec(),
-        params=PartitionSpec(),
-        dense_optimizer=PartitionSpec(),
-        tables=PartitionSpec(AXIS),
-        slots=PartitionSpec(AXIS),
-    )
-    rows_spec = PartitionSpec(AXIS)
-    report_spec = StepReport(*[PartitionSpec()] * 6, logits=rows_spec)
+    whole, rows = PartitionSpec(), PartitionSpec(AXIS)
+    state_spec = TrainState(*[whole] * 3, *[rows] * 2)
+    report_spec = StepReport(*[whole] * 6, logits=rows)
     # check_vma=False: gradients stay each device's own until the one psum above, instead of being summed on the way.
     sharded = jax.shard_map(
         on_device,
         mesh=mesh,
-        in_specs=(state_spec, rows_spec, rows_spec, rows_spec),
-        out_specs=(state_spec, rows_spec, report_spec),
+        in_specs=(state_spec, rows, rows, rows),
+        out_specs=(state_spec, rows, report_spec),
         check_vma=False,
     )
     return jax.jit(sharded, donate_argnums=(0, 1))

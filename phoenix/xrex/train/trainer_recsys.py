@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from xai_configlib import load_text
 
+from xai_configlib import load_text
 from xrex.checkpoint import layout
 from xrex.errors import ConfigError
 from xrex.report.failures import exit_code_of, leave
@@ -75,12 +75,20 @@ def say(text: str) -> int:
 
 
 def command(
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[a.b.c=value]...", help="Overrides, by exact path.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[a.b.c=value]...", help="Overrides, by exact path.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="JSON or YAML config of the run.")] = None,
-    checkpoint: Annotated[str | None, typer.Option(help="Begin a child from this step, checkpoints or run folder.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Begin a child from this step, checkpoints or run folder.")
+    ] = None,
     run_dir: Annotated[Path | None, typer.Option(help="Where to write; a folder that holds a run goes on.")] = None,
-    start_at: Annotated[str | None, typer.Option(help="earliest or latest: where the stream begins, at a run's first start.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything that can be checked without a broker.")] = False,
+    start_at: Annotated[
+        str | None, typer.Option(help="earliest or latest: where the stream begins, at a run's first start.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything that can be checked without a broker.")
+    ] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the resolved config.json.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show stack traces.")] = False,
 ) -> None:

@@ -9,6 +9,7 @@ from saved_run import FILES, assert_equal, positions_at, state_at, sum_examples,
 
 from xrex.checkpoint import layout
 from xrex.checkpoint.config import CheckpointConfig
+from xrex.checkpoint.handler import StepHandler
 from xrex.checkpoint.manager import Checkpoints
 from xrex.checkpoint.restore import read_files, restore_state
 from xrex.errors import CheckpointError, ConfigError, RunError
@@ -163,6 +164,13 @@ def test_a_progress_that_cannot_be_merged_fails_the_save(folder):
     with pytest.raises(CheckpointError, match=r"step 1 could not be saved.*nothing"):
         checkpoints.wait()
     assert layout.complete_steps(folder) == []
+
+
+def test_a_folder_that_the_hosts_do_not_share_fails_the_save(tmp_path, monkeypatch):
+    handler = StepHandler(sum_examples)
+    monkeypatch.setattr(handler._state, "finalize", lambda directory: None)  # this host sees no part of the others
+    with pytest.raises(CheckpointError, match="0 of 1 processes wrote into it: all hosts must share"):
+        handler.finalize(tmp_path)
 
 
 @pytest.mark.parametrize("below", ["", "deeper"])

@@ -1,6 +1,7 @@
 """A log in memory, the same shape as a Kafka topic: holes, markers and tombstones, and polls of any size."""
 
 import json
+import time
 from collections.abc import Callable, Iterable
 
 from xrex.data.config import DatasetConfig
@@ -11,14 +12,33 @@ from xrex.schema.specs import FeatureSpec, TableSpec
 T0 = 1_700_000_000_000
 
 
-class MemoryLog:
-    """Keeps the `Log` protocol. `chunk()` says how many records a poll may return (default: one)."""
+class Clock:
+    """A time that only waits move on."""
 
-    def __init__(self, records: Iterable[Record] = (), *, starts=None, ends=None, partitions=1, chunk: Callable[[], int] = lambda: 1):
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class MemoryLog:
+    """Keeps the `Log` protocol. `chunk()` says how many records a poll may return (default: one); `clock` is moved on by
+    a poll that finds none."""
+
+    def __init__(
+        self,
+        records: Iterable[Record] = (),
+        *,
+        starts=None,
+        ends=None,
+        partitions=1,
+        chunk: Callable[[], int] = lambda: 1,
+        clock: "Clock | None" = None,
+    ):
         self.records: dict[int, list[Record]] = {p: [] for p in range(partitions)}
         for record in records:
             self.records.setdefault(record.kafka_partition, []).append(record)
-        self._starts, self._ends, self._chunk = starts or {}, ends or {}, chunk
+        self._starts, self._ends, self._chunk, self._clock = starts or {}, ends or {}, chunk, clock
         self.topic_id: str | None = "0b51c9a2-0000-4000-8000-000000000001"
         self.positions: dict[int, int] = {}
         self.paused: set[int] = set()
@@ -54,6 +74,10 @@ class MemoryLog:
         self.polls += 1
         live = [p for p in self.positions if p not in self.paused and p not in self.silent and self.positions[p] < self._end(p)]
         if not live:
+            if self._clock:
+                self._clock.now += timeout_ms / 1000
+            else:
+                time.sleep(timeout_ms / 1000)
             return []
         self._turn += 1
         p = live[self._turn % len(live)]

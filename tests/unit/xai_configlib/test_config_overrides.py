@@ -162,5 +162,5 @@ def test_a_node_of_unknown_class_asks_for_the_class():
 
 def test_the_overridden_paths_are_known():
     assert overridden_paths(["a.b=1", "c[0].d=x=y"]) == {"a.b", "c[0].d"}
-    with pytest.raises(ConfigError, match="write it as a.b.c=value"):
+    with pytest.raises(ConfigError, match=r"write it as a.b.c=value"):
         overridden_paths(["a"])

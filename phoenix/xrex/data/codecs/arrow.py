@@ -11,7 +11,7 @@ from xrex.errors import BadRecord
 def decode(value: bytes) -> pa.RecordBatch:
     """The record batch of N >= 1 rows, as sent: views into `value`, no copy. Raises BadRecord.
 
-    The bytes come from outside: every offset, dictionary index and UTF-8 sequence is checked before anything follows it.
+    The bytes come from outside: every offset, dictionary index and UTF-8 sequence is checked before it is followed.
     """
     try:
         with pa.ipc.open_stream(value) as stream:
@@ -37,7 +37,7 @@ def encode(batch: pa.RecordBatch) -> bytes:
 
 
 class ArrowCodec:
-    """Reads messages by the columns of a config. The rows of one are a record batch in the types of `Columns.schema`."""
+    """Reads messages by the columns of a config; the rows of one are a record batch of the schema `Columns.schema`."""
 
     def __init__(self, columns: Columns):
         self._columns = columns

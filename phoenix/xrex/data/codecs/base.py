@@ -11,7 +11,7 @@ from xrex.data.config import DatasetConfig
 
 
 class Codec(Protocol):
-    """Bytes to columns in two steps: a message is read when it is begun, its rows are joined with others' to a batch."""
+    """Bytes to columns in two steps: a message is read when it is begun, its rows join others' in a batch."""
 
     def read(self, value: bytes) -> tuple[Any, tuple[str, ...]]:
         """A message's N >= 1 rows, something with a len(), and the names of the columns that nothing reads.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from xrex.data.columns import Column, Columns
+from xrex.data.columns import LEAVES, Column, Columns
 from xrex.errors import BadRecord
 
 _EXACT_FLOAT = 2.0**53
@@ -37,7 +37,7 @@ class JsonCodec:
     def join(self, parts: Sequence[tuple[list[dict[str, Any]], int, int]]) -> pa.RecordBatch:
         """Rows start..stop of each (rows, start, stop), one after the other. A key that a row lacks is null.
 
-        Strict about types: true is no 1 and "8" is no 8, but 4.0 is an int and 1 a float. Raises BadRecord with the row.
+        Strict about types: true is no 1 and "8" is no 8, but 4.0 is an int and 1 a float. Raises BadRecord with a row.
         """
         rows = [row for rows, start, stop in parts for row in rows[start:stop]]
         arrays = [_column([row.get(column.name) for row in rows], column) for column in self._columns.expected]
@@ -86,20 +86,12 @@ class _WrongValueError(Exception):
 
 
 def _column(values: list[Any], column: Column) -> pa.Array:
+    if column.lifted:
+        values = [value if value is None or isinstance(value, list) else [value] for value in values]
     try:
-        return _lists(
-            [_lift(value, column.depth) for value in values] if column.lifted else values, column, column.depth
-        )
+        return _lists(values, column, column.depth)
     except _WrongValueError as wrong:
         raise BadRecord(f"column '{column.name}': {wrong}", row=wrong.index) from None
-
-
-def _lift(value: Any, depth: int) -> Any:
-    """A value of one depth less becomes a list of one."""
-    if depth == 1:
-        return value if value is None or isinstance(value, list) else [value]
-    flat = isinstance(value, list) and not any(isinstance(item, list) for item in value)
-    return [value] if flat and value else value
 
 
 def _lists(values: list[Any], column: Column, depth: int) -> pa.Array:
@@ -128,14 +120,13 @@ def _leaves(values: list[Any], column: Column) -> pa.Array:
         values = [_whole(i, value) if type(value) is float else value for i, value in enumerate(values)]
     elif column.kind in ("float", "label") and types - {float}:
         values = [None if value is None else _as_float(i, value) for i, value in enumerate(values)]
-    arrow_type = pa.int64() if column.kind == "int" else pa.string() if column.kind == "string" else pa.float32()
+    leaf = LEAVES[column.kind]
     try:
-        return pa.array(values, arrow_type)
+        return pa.array(values, leaf)
     except (OverflowError, ValueError):
-        i = next(i for i, value in enumerate(values) if not _fits(value, arrow_type))
-        raise _WrongValueError(
-            i, "the integer has more than 64 bits" if column.kind == "int" else "no valid text"
-        ) from None
+        i = next(i for i, value in enumerate(values) if not _fits(value, leaf))
+        why = "the integer has more than 64 bits" if column.kind == "int" else "the text is not Unicode"
+        raise _WrongValueError(i, why) from None
 
 
 def _whole(i: int, value: float) -> int:

@@ -350,34 +350,34 @@ class _Cluster:
         return "; ".join(f"{address}: {cause}" for address, cause in itertools.islice(causes.items(), 4))
 
     def _cause(self, client: KafkaNetClient, node: Any, deadline: float) -> str:
-        try:
-            socket.getaddrinfo(node.host, node.port, type=socket.SOCK_STREAM)
-        except socket.gaierror as error:
-            return (
-                f"the host name {node.host} cannot be resolved ({error.strerror}): check dataset.log.bootstrap_servers"
-            )
-        try:
-            _try_connecting(client, node.node_id, max(0.2, deadline - time.monotonic()))
-        except broker_errors.KafkaError as error:
-            return self._cause_in_words(error)
-        return (
-            "it accepts connections but gives no metadata: check that dataset.log.security.protocol "
-            f"= {self._config.security.protocol!r} is what this listener expects"
-        )
-
-    def _cause_in_words(self, error: broker_errors.KafkaError) -> str:
+        """What one address fails with, step by step: name, connection, TLS, authentication, metadata."""
         protocol = self._config.security.protocol
-        detail = _one_line(error)
-        if isinstance(error, broker_errors.SaslAuthenticationFailedError):
-            user = self._config.security.username
-            return f"authentication failed for user {user!r} ({detail}): check dataset.log.security"
-        if isinstance(error, (broker_errors.UnsupportedSaslMechanismError, broker_errors.IllegalSaslStateError)):
-            return f"authentication failed ({detail}): check dataset.log.security.protocol and sasl_mechanism"
-        if isinstance(error.__context__, ssl.SSLError) or "Handshake failed" in detail:
-            return f"the TLS handshake failed ({detail}): check dataset.log.security.protocol and ca_file"
-        if "unable to connect" in detail or "timed out" in detail:
-            return f"the connection failed ({detail}): is the broker up, and is dataset.log.bootstrap_servers right?"
-        return f"the connection was closed ({detail}): check that dataset.log.security.protocol = {protocol!r} is right"
+        expects = f"check that dataset.log.security.protocol = {protocol!r} is what this listener expects"
+        try:
+            socket.create_connection((node.host, node.port), timeout=_left_s(deadline)).close()
+            _try_connecting(client, node.node_id, _left_s(deadline))
+        except socket.gaierror as error:
+            return f"host name {node.host} cannot be resolved ({error.strerror}): check dataset.log.bootstrap_servers"
+        except OSError as error:
+            why = error.strerror or error
+            return f"no connection ({why}): is the broker up, and is dataset.log.bootstrap_servers right?"
+        except broker_errors.KafkaError as error:
+            detail = _one_line(error)
+            if isinstance(error.__context__, ssl.SSLError) or "Handshake failed" in detail:
+                return f"the TLS handshake failed ({detail}): {expects}, and dataset.log.security.ca_file"
+            if protocol.startswith("SASL"):
+                # A refused password may show as no more than a closed connection: kafka-python drops an answer that
+                # arrives together with the broker's hanging up.
+                user = self._config.security.username
+                return (
+                    f"authentication failed for user {user!r} ({detail}): check password and sasl_mechanism; {expects}"
+                )
+            return f"it accepts connections but does not answer as a Kafka broker ({detail}): {expects}"
+        return f"it accepts connections but gives no metadata: {expects}"
+
+
+def _left_s(deadline: float) -> float:
+    return max(0.2, deadline - time.monotonic())
 
 
 def _try_connecting(client: KafkaNetClient, node_id: str, timeout_s: float) -> None:
@@ -386,12 +386,12 @@ def _try_connecting(client: KafkaNetClient, node_id: str, timeout_s: float) -> N
 
     async def connect() -> None:
         manager.reset_backoff(node_id)
-        await manager.wait_for(
-            manager.get_connection(node_id, timeout_ms=timeout_s * 1000).init_future, timeout_s * 1000
-        )
+        connection = manager.get_connection(node_id, timeout_ms=timeout_s * 1000)
+        await manager.wait_for(connection.init_future, timeout_s * 1000)
 
     manager.run(connect)
 
 
 def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
+    kind, text = type(error).__name__, " ".join(str(error).split())
+    return (text if kind in text else f"{kind}: {text}")[:200]
