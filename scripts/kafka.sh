@@ -15,7 +15,7 @@ set -euo pipefail
 VERSION=4.1.2
 PORT=${KAFKA_PORT:-9092}
 SECURE=
-START_LIMIT_S=60
+START_LIMIT_S=120
 STOP_LIMIT_S=30
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/.kafka
 STATE=$ROOT/$PORT

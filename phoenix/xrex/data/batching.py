@@ -4,6 +4,7 @@ While a backlog lasts, the batches are a pure function of the log, the positions
 poll returns, and when, changes nothing.
 """
 
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -85,7 +86,7 @@ class Merge:
         self._heads: list[tuple[bool, int, int, int]] = []
         self._dry = set(self._partitions)
         """Partitions without a buffered message: at their known end, or still to be fetched."""
-        self._ends_read_at = -np.inf
+        self._ends_read_at = -math.inf
         self._paused: set[int] = set()
         self.passed: Counter[str] = Counter()
         """reason -> records passed over since the counter was cleared."""
@@ -272,7 +273,8 @@ class Batcher:
         parts: list[_Part] = []
         count, since = 0, self._clock()
         while count < self._rows:
-            if self._begun is None and not self._begin():
+            begun = self._begun or self._begin()
+            if begun is None:
                 # Without rows a delivery is only a sign of life: not more than one a poll, whatever linger_ms is.
                 left_s = max(self._config.linger_ms / 1000, 0 if parts else POLL_S) - (self._clock() - since)
                 if self._merge.ended or left_s <= 0:
@@ -280,17 +282,19 @@ class Batcher:
                 self._merge.poll(min(POLL_S, left_s))
                 continue
             since = since if parts else self._clock()
-            parts.append(self._take_rows(self._rows - count))
+            parts.append(self._take_rows(begun, self._rows - count))
             count += parts[-1].stop - parts[-1].start
         # Only with every head known are the positions after the batch, and whether it is the last, free of timing.
         self._merge.settle()
+        for p, position in self._unfinished.items():
+            self._check_is_there(p, position, self._merge.next_offset(p))
         return self._cut(parts, count)
 
-    def _begin(self) -> bool:
+    def _begin(self) -> _Begun | None:
         """Reads the next message, if there is one."""
         record = self._merge.take()
         if record is None:
-            return False
+            return None
         value = record.value or b""
         try:
             rows, extra_columns = self._codec.read(value)
@@ -303,28 +307,28 @@ class Batcher:
         else:
             self._noted.update(f"extra_column.{name}" for name in extra_columns)
         self._begun = _Begun(record, rows, position.row if position else 0)
-        return True
+        return self._begun
 
     def _check_is_begun(self, record: Record, rows: int, position: PartitionPosition) -> None:
-        """An earlier run trained the first rows of this very message, or the rest of them cannot be told."""
-        where = f"topic '{self._config.topic_name}' partition {record.kafka_partition}"
-        if record.offset != position.offset:
-            raise OffsetLost(
-                f"{where}: the message at offset {position.offset} is gone, of which {position.row} rows were trained "
-                f"(the next is at {record.offset}): {BEGIN_A_CHILD}"
-            )
-        was_changed = position.fingerprint_offset == record.offset and position.fingerprint != fingerprint(
-            record.value or b""
+        """An earlier run trained the first rows of this very message."""
+        self._check_is_there(record.kafka_partition, position, record.offset)
+        mark = (
+            fingerprint(record.value or b"") if position.fingerprint_offset == record.offset else position.fingerprint
         )
-        if was_changed or rows <= position.row:
+        if mark != position.fingerprint or rows <= position.row:
             raise RunError(
-                f"{where} offset {record.offset}: not the message of which {position.row} rows were trained; "
+                f"{self._place(record, None)}: not the message of which {position.row} rows were trained; "
                 f"was the topic recreated? {BEGIN_A_CHILD}"
             )
 
-    def _take_rows(self, limit: int) -> _Part:
-        begun = self._begun
-        assert begun is not None
+    def _check_is_there(self, kafka_partition: int, position: PartitionPosition, next_offset: int) -> None:
+        if next_offset != position.offset:
+            raise OffsetLost(
+                f"topic '{self._config.topic_name}' partition {kafka_partition}: the message at offset {position.offset} "
+                f"is gone, of which {position.row} rows were trained (the log goes on at {next_offset}): {BEGIN_A_CHILD}"
+            )
+
+    def _take_rows(self, begun: _Begun, limit: int) -> _Part:
         stop = min(len(begun.rows), begun.next_row + limit)
         part = _Part(begun.record, begun.rows, begun.next_row, stop)
         begun.next_row = stop

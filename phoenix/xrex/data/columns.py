@@ -73,7 +73,9 @@ def _uses(config: DatasetConfig) -> Iterator[Column]:
 def _feature_column(feature: FeatureSpec) -> Column:
     kind = "float" if feature.kind == "float" else "string" if feature.id_type == "string" else "int"
     depth = (feature.group != "user") + (feature.kind == "ids")
-    return Column(feature.column, kind, depth, feature.required, lifted=feature.group == "candidate" and feature.kind != "ids")
+    return Column(
+        feature.column, kind, depth, feature.required, lifted=feature.group == "candidate" and feature.kind != "ids"
+    )
 
 
 Convert = Callable[[pa.Array], pa.Array]

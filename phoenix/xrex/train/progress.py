@@ -20,6 +20,9 @@ class Progress:
     """Other predictors over the same pairs, by name."""
     examples: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
+    """Records passed over, by reason."""
+    noted: Counter[str] = field(default_factory=Counter)
+    """What was remarkable about trained records, by `kind.name`."""
 
     @classmethod
     def start(cls, actions: tuple[str, ...], references: tuple[str, ...], window_examples: int) -> "Progress":
@@ -36,11 +39,14 @@ class Progress:
         `examples` count the rows of all processes before and in the step, so that windows are cut alike everywhere."""
         self.examples += delivery.rows
         self.skipped.update(delivery.skipped)
+        self.noted.update(delivery.noted)
         labels, mask = delivery.batch.labels, delivery.batch.label_mask & (delivery.batch.weight > 0)[:, None, None]
         window = {"examples_before": examples_before, "examples": examples}
         self.metrics.add(logits, labels, mask, **window)
-        for name, probabilities in delivery.references.items():
-            self.references[name].add_probabilities(probabilities, labels, mask, **window)
+        unknown = np.full_like(labels, np.nan)
+        for name, reference in self.references.items():
+            # Also without rows of its own a process is told of every batch: all must cut the same windows.
+            reference.add_probabilities(delivery.references.get(name, unknown), labels, mask, **window)
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in progress.json."""
@@ -48,6 +54,7 @@ class Progress:
             "version": 1,
             "examples": self.examples,
             "skipped": dict(sorted(self.skipped.items())),
+            "noted": dict(sorted(self.noted.items())),
             "metrics": json.loads(self.metrics.to_json()),
             "references": {name: json.loads(m.to_json()) for name, m in sorted(self.references.items())},
         }
@@ -60,6 +67,7 @@ class Progress:
             {name: ProgressiveMetrics.from_json(m) for name, m in value["references"].items()},
             value["examples"],
             Counter(value["skipped"]),
+            Counter(value["noted"]),
         )
 
     @classmethod
@@ -70,6 +78,7 @@ class Progress:
             {n: ProgressiveMetrics.merge([p.references[n] for p in parts]) for n in parts[0].references},
             sum(p.examples for p in parts),
             sum((p.skipped for p in parts), Counter()),
+            sum((p.noted for p in parts), Counter()),
         )
 
 

@@ -157,6 +157,7 @@ def summarise(
         "step": step,
         "examples_trained": progress.examples,
         "examples_skipped": dict(sorted(progress.skipped.items())),
+        "noted": dict(sorted(progress.noted.items())),
         "metrics": progress.metrics.summary(progress.examples),
         "reference": references.pop(OPTIMUM, None),
         "baselines": references,

@@ -72,7 +72,11 @@ class MemoryLog:
 
     def poll(self, timeout_ms):
         self.polls += 1
-        live = [p for p in self.positions if p not in self.paused and p not in self.silent and self.positions[p] < self._end(p)]
+        live = [
+            p
+            for p in self.positions
+            if p not in self.paused and p not in self.silent and self.positions[p] < self._end(p)
+        ]
         if not live:
             if self._clock:
                 self._clock.now += timeout_ms / 1000
@@ -98,7 +102,13 @@ class MemoryLog:
 
 def event(offset: int, partition: int = 0, timestamp_ms: int | None = None, **changes) -> Record:
     """One JSON row, as the failure cases hold them."""
-    row = {"user_id": 100 + offset, "item_id": offset + 1, "author_id": offset % 11 + 1, "history": [offset % 7 + 1, offset % 5 + 1], "label": offset % 2} | changes
+    row = {
+        "user_id": 100 + offset,
+        "item_id": offset + 1,
+        "author_id": offset % 11 + 1,
+        "history": [offset % 7 + 1, offset % 5 + 1],
+        "label": offset % 2,
+    } | changes
     return message(offset, json.dumps(row).encode(), partition, timestamp_ms)
 
 

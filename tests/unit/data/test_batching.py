@@ -53,7 +53,9 @@ def expected_rows(records, positions) -> list[tuple[int, int, int]]:
     order = []
     while any(queues.values()):
         heads = [queue[0] for queue in queues.values() if queue]
-        begun = [h for h in heads if positions[h.kafka_partition].row and positions[h.kafka_partition].offset == h.offset]
+        begun = [
+            h for h in heads if positions[h.kafka_partition].row and positions[h.kafka_partition].offset == h.offset
+        ]
         head = min(begun or heads, key=lambda h: (h.timestamp_ms, h.kafka_partition, h.offset))
         position = positions[head.kafka_partition]
         first = position.row if position.offset == head.offset else 0
@@ -185,7 +187,9 @@ def test_a_partition_with_a_backlog_that_delivers_nothing_ends_the_run():
     config = CONFIG.replace(stall_timeout_s=60.0)
     positions = start_positions(config, log=source).partitions
     source.silent = {1}
-    with pytest.raises(LogStalled, match=r"topic 'engagements' partition 1: nothing arrived for 60 s at offset 0, its end is 5"):
+    with pytest.raises(
+        LogStalled, match=r"topic 'engagements' partition 1: nothing arrived for 60 s at offset 0, its end is 5"
+    ):
         Batcher(config, source, positions, 4, clock=clock).next()
     assert 60 < clock.now < 61
 
@@ -232,13 +236,17 @@ def test_positions_remember_the_message_last_trained_from():
     first = Batcher(CONFIG, source, start_positions(CONFIG, log=source).partitions, 2).next()
     mark = {"timestamp_ms": 77, "fingerprint": fingerprint(value), "fingerprint_offset": 0, "end_offset": 1}
     assert first.next_positions == {0: PartitionPosition(0, 2, **mark)}
-    assert Batcher(CONFIG, source, first.next_positions, 2).next().next_positions == {0: PartitionPosition(1, 0, **mark)}
+    assert Batcher(CONFIG, source, first.next_positions, 2).next().next_positions == {
+        0: PartitionPosition(1, 0, **mark)
+    }
 
 
 @pytest.mark.parametrize(
     ("records", "error", "words"),
     [
         ([message(1, rows_of(0, 1, 3))], OffsetLost, "the message at offset 0 is gone, of which 2 rows were trained"),
+        ([message(0, None)], OffsetLost, "the message at offset 0 is gone, of which 2 rows were trained"),
+        ([], OffsetLost, "the message at offset 0 is gone, of which 2 rows were trained"),
         ([message(0, rows_of(0, 7, 3))], RunError, "offset 0: not the message of which 2 rows were trained"),
         ([message(0, rows_of(0, 0, 2))], RunError, "offset 0: not the message of which 2 rows were trained"),
     ],

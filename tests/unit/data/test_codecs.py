@@ -50,7 +50,9 @@ def test_a_missing_column_is_a_bad_record_and_an_extra_one_is_told(codec):
     reader = codec_of(small_config(**SEVERAL, codec=codec))
     with pytest.raises(BadRecord, match="the column 'item_id' is missing"):
         reader.read(encoder_of(codec)(batch.drop_columns(["item_id"])))
-    _, extra = reader.read(encoder_of(codec)(batch.append_column("zip", pa.array([1, 2])).append_column("a", pa.array([1, 2]))))
+    _, extra = reader.read(
+        encoder_of(codec)(batch.append_column("zip", pa.array([1, 2])).append_column("a", pa.array([1, 2])))
+    )
     assert extra == ("a", "zip")
 
 
@@ -164,7 +166,9 @@ def test_json_takes_4_0_for_an_integer_and_1_for_a_float():
         FeatureSpec(name="u", group="user", column="u", table="users"),
         FeatureSpec(name="f", group="user", column="f", kind="float"),
     )
-    rows = read(b'[{"u": 4.0, "f": 1, "label": 1}, {"u": 9007199254740993, "f": 0.5, "label": true}]', features=features)
+    rows = read(
+        b'[{"u": 4.0, "f": 1, "label": 1}, {"u": 9007199254740993, "f": 0.5, "label": true}]', features=features
+    )
     assert rows == [{"u": 4, "f": 1.0, "label": [1.0]}, {"u": 9007199254740993, "f": 0.5, "label": [1.0]}]
 
 

@@ -96,12 +96,16 @@ def test_a_partition_that_came_after_the_ends_were_fixed_holds_nothing_of_the_ru
 def test_b03_new_partitions_may_be_an_error(resume):
     config = small_config(num_kafka_partitions=4, on_new_partitions="error")
     log = log_of(partitions=6)
-    with pytest.raises(RunError, match=r"has 6 partitions, dataset.num_kafka_partitions = 4, and .*on_new_partitions = error"):
+    with pytest.raises(
+        RunError, match=r"has 6 partitions, dataset.num_kafka_partitions = 4, and .*on_new_partitions = error"
+    ):
         check_positions(config, saved(partitions=4), log=log) if resume else start_positions(config, log=log)
 
 
 def test_fewer_partitions_than_expected_are_an_error():
-    with pytest.raises(RunError, match="'engagements' has 1 partitions, dataset.num_kafka_partitions = 2: a topic cannot shrink"):
+    with pytest.raises(
+        RunError, match=r"'engagements' has 1 partitions, dataset.num_kafka_partitions = 2: a topic cannot shrink"
+    ):
         start_positions(small_config(num_kafka_partitions=2), log=log_of())
     with pytest.raises(RunError) as raised:
         check_positions(small_config(num_kafka_partitions=16), saved(partitions=16), log=log_of(partitions=12))
@@ -114,7 +118,7 @@ def test_fewer_partitions_than_expected_are_an_error():
 def test_another_topic_id_is_a_recreated_topic():
     log = log_of()
     log.topic_id = "another"
-    with pytest.raises(RunError, match="has the id another, the positions are those of 0b51c9a2-.*: it was recreated"):
+    with pytest.raises(RunError, match=r"has the id another, the positions are those of 0b51c9a2-.*: it was recreated"):
         check_positions(CONFIG, saved(), log=log)
     log.topic_id = None  # a source that serves none
     assert check_positions(CONFIG, saved(), log=log) == saved()
@@ -127,7 +131,9 @@ def test_the_last_record_trained_must_be_the_same_one_or_gone():
     assert check_positions(FINITE, positions, log=log) == positions
 
     log.records[0][3] = event(3, user_id=999)
-    with pytest.raises(RunError, match=r"partition 0 offset 3: the message has fingerprint [0-9a-f]{16}, the one trained had"):
+    with pytest.raises(
+        RunError, match=r"partition 0 offset 3: the message has fingerprint [0-9a-f]{16}, the one trained had"
+    ):
         check_positions(FINITE, positions, log=log)
 
     del log.records[0][3]  # compacted away: passed over

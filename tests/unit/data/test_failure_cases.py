@@ -69,13 +69,19 @@ def test_b07_an_undecodable_record_ends_the_run_and_is_named_each_time():
     for _ in range(2):
         with pytest.raises(BadRecord) as raised:
             train(small_config(), b07_log())
-        assert str(raised.value).startswith("topic 'engagements' partition 0 offset 2: not JSON: 'utf-8' codec can't decode")
+        assert str(raised.value).startswith(
+            "topic 'engagements' partition 0 offset 2: not JSON: 'utf-8' codec can't decode"
+        )
         assert str(raised.value).endswith("the value begins fffe006e6f742d61")
 
 
 def test_b07_a_record_of_wrong_types_is_named_with_its_row():
     log = b07_log()
-    positions = check_positions(small_config(), TopicPositions("engagements", log.topic_id, start_positions(small_config(), log=log).partitions), log=log)
+    positions = check_positions(
+        small_config(),
+        TopicPositions("engagements", log.topic_id, start_positions(small_config(), log=log).partitions),
+        log=log,
+    )
     log.records[0][2] = event(2)
     with pytest.raises(BadRecord, match="partition 0 offset 5: the column 'author_id' is missing"):
         train(small_config(), log, positions.partitions)

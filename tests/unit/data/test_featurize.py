@@ -50,7 +50,13 @@ TABLES = (
 
 
 def rich_config(**changes) -> DatasetConfig:
-    given = {"tables": TABLES, "features": FEATURES, "actions": ("click", "like"), "max_history": H, "max_candidates": C}
+    given = {
+        "tables": TABLES,
+        "features": FEATURES,
+        "actions": ("click", "like"),
+        "max_history": H,
+        "max_candidates": C,
+    }
     given |= {"history_actions_column": "actions", "references": ("old",)}
     return small_config(**given | changes)
 
@@ -64,8 +70,9 @@ TEXT = st.text("abc", max_size=2)
 def rows(draw):
     h, c = draw(st.integers(0, 5)), draw(st.integers(1, C))
 
-    def items(value, n, null=st.nothing()):
-        return draw(null | st.lists(value, min_size=n, max_size=n))
+    def items(value, n, null=None):
+        lists = st.lists(value, min_size=n, max_size=n)
+        return draw(lists if null is None else null | lists)
 
     null = st.none()
     bit = null | st.integers(0, 1)
@@ -105,7 +112,8 @@ def encoded(feature: FeatureSpec, value):
         return row_numbers(feature, value)
     if feature.kind == "ids":
         padding = [None] * feature.max_values
-        return sum([row_numbers(feature, v) for v in [*(value or []), *padding][: feature.max_values]], [])
+        kept = [*(value or []), *padding][: feature.max_values]
+        return [row for one in kept for row in row_numbers(feature, one)]
     if feature.kind == "float":
         return 0 if value is None else value
     return [float(value == i) for i in range(feature.max_values)]
@@ -155,7 +163,9 @@ def featurized(config: DatasetConfig, rows: Sequence[dict], start=0, batch_rows=
     value = arrow.encode(as_arrow(config, rows)) if config.codec == "arrow" else json.dumps(list(rows)).encode()
     codec = codec_of(config)
     read, _ = codec.read(value)
-    return Featurizer(config).featurize(codec.join([(read, start, len(rows))]), batch_rows, np.full(len(rows) - start, 5))
+    return Featurizer(config).featurize(
+        codec.join([(read, start, len(rows))]), batch_rows, np.full(len(rows) - start, 5)
+    )
 
 
 @settings(max_examples=80, deadline=None)
@@ -218,7 +228,11 @@ GOOD = {
         ("h_dwell", [0.0, float("nan")], "feature 'h_dwell' (column 'h_dwell'): nan is not finite in float32"),
         ("country", 3, "feature 'country' (column 'country'): 3 is outside 0..2"),
         ("slot", [0, -1], "feature 'slot' (column 'slot'): -1 is outside 0..3"),
-        ("actions", [0, 8], "feature 'h_mask' (column 'actions'): id 8 is outside the directly indexed table 'direct' (0..7)"),
+        (
+            "actions",
+            [0, 8],
+            "feature 'h_mask' (column 'actions'): id 8 is outside the directly indexed table 'direct' (0..7)",
+        ),
         ("actions", [0, 4], "column 'actions': 4 sets a bit beyond the 2 actions"),
         ("reference_old_click", [0.5, 1.5], "column 'reference_old_click': 1.5 is no probability"),
         ("weight", 0.0, "column 'weight': 0.0 is no weight: expected a finite number above 0"),

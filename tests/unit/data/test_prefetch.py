@@ -127,8 +127,13 @@ def test_an_idle_live_edge_gives_empty_deliveries():
 
 
 def test_a_process_without_partitions_takes_part():
-    finite, endless = (stream_of(MemoryLog([event(0)]), partitions=[], stop_at_end=end, linger_ms=50) for end in (True, False))
-    assert [(d.rows, d.more, d.next_positions) for d in (finite.next(), endless.next())] == [(0, False, {}), (0, True, {})]
+    finite, endless = (
+        stream_of(MemoryLog([event(0)]), partitions=[], stop_at_end=end, linger_ms=50) for end in (True, False)
+    )
+    assert [(d.rows, d.more, d.next_positions) for d in (finite.next(), endless.next())] == [
+        (0, False, {}),
+        (0, True, {}),
+    ]
     finite.close()
     endless.close()
 

@@ -54,7 +54,7 @@ def encode(batch: pa.RecordBatch) -> bytes:
 def decode(value: bytes) -> list[dict[str, Any]]:
     """The N >= 1 objects of a message. Raises BadRecord; a key that stands twice in an object is no guess of ours."""
     try:
-        tree = json.loads(str(value, "utf-8"), object_pairs_hook=_unique, parse_constant=_refuse)
+        tree = _DECODER.decode(str(value, "utf-8"))
     except (ValueError, RecursionError) as error:
         raise BadRecord(f"not JSON: {error}") from None
     rows = tree if isinstance(tree, list) else [tree]
@@ -75,6 +75,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(constant: str) -> float:
     raise ValueError(f"{constant} is no JSON number")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)
 
 
 class _WrongValueError(Exception):

@@ -36,6 +36,7 @@ _MAX_POLL_RECORDS = 4_096
 _MAX_POLL_BYTES = 8 * 2**20
 _BATCH_BYTES = 2**20
 _RELIST_INTERVAL_S = 0.05
+_DAMAGE = (pa.ArrowException, ValueError, OSError)  # what pyarrow raises on bytes that are no Arrow file
 _FILE_NAME = re.compile(r"\d{20}\.arrow")
 
 
@@ -238,45 +239,45 @@ class _PartitionReader:
 def _batches_from(path: Path, first: int, position: int) -> Iterator[pa.RecordBatch]:
     """The file's record batches from the first that reaches `position` on; each is checked when it is reached."""
     reader = _open_arrow(path)
-    before = first - 1
+    least = first
     for index in range(reader.num_record_batches):
-        batch = _checked_batch(path, reader, index)
+        batch = _checked_batch(path, reader, index, least)
         if batch.num_rows == 0:
             continue
-        offsets = _offsets(batch)
-        if index == 0 and offsets[0] != first:
+        if least == first and _offsets(batch)[0] != first:
             raise LogError(
-                f"{path}: begins with offset {offsets[0]}, its name says {first}: the file was renamed or damaged"
+                f"{path}: begins with offset {_offsets(batch)[0]}, its name says {first}: was it renamed, or is it damaged?"
             )
-        if offsets[0] <= before or np.any(np.diff(offsets) <= 0):
-            raise LogError(
-                f"{path}: offsets do not ascend in record batch {index}: the file is damaged; write it again"
-            )
-        before = int(offsets[-1])
-        if before >= position:
+        least = int(_offsets(batch)[-1]) + 1
+        if least > position:
             yield batch
 
 
 def _open_arrow(path: Path) -> Any:
     try:
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
-    except (pa.ArrowInvalid, OSError) as error:
+        fits = reader.schema.names == SCHEMA.names and reader.schema.types == SCHEMA.types
+    except _DAMAGE as error:
         raise LogError(f"{path}: not a readable Arrow IPC file ({_first_line(error)}): remove or rewrite it") from None
-    if reader.schema.names != SCHEMA.names or reader.schema.types != SCHEMA.types:
+    if not fits:
         raise LogError(f"{path}: has columns {_first_line(reader.schema)}, not those of a directory log (docs/data.md)")
     return reader
 
 
-def _checked_batch(path: Path, reader: Any, index: int) -> pa.RecordBatch:
+def _checked_batch(path: Path, reader: Any, index: int, least: int) -> pa.RecordBatch:
+    """The record batch, if it is whole and its offsets ascend from `least` or above."""
     try:
         batch = reader.get_batch(index)
         batch.validate(full=True)  # a damaged file must not become a wild read through the memory map
-    except (pa.ArrowInvalid, OSError) as error:
+    except _DAMAGE as error:
         raise LogError(
             f"{path}: record batch {index} is damaged ({_first_line(error)}): remove or rewrite it"
         ) from None
     if batch.column("offset").null_count or batch.column("timestamp_ms").null_count:
         raise LogError(f"{path}: record batch {index} has a null offset or timestamp: write the file again")
+    offsets = _offsets(batch)
+    if len(offsets) and (offsets[0] < least or np.any(np.diff(offsets) <= 0)):
+        raise LogError(f"{path}: offsets do not ascend in record batch {index}: write the file again")
     return batch
 
 
@@ -319,7 +320,7 @@ def _offset_range(folder: Path, kafka_partition: int) -> tuple[int, int]:
 def _end_offset(first: int, path: Path) -> int:
     reader = _open_arrow(path)
     for index in reversed(range(reader.num_record_batches)):
-        batch = _checked_batch(path, reader, index)
+        batch = _checked_batch(path, reader, index, first)
         if batch.num_rows:
             return int(_offsets(batch)[-1]) + 1
     return first

@@ -37,6 +37,7 @@ _MAX_POLL_RECORDS = 4_096
 _FETCH_BYTES = 32 * 2**20
 _PARTITION_FETCH_BYTES = 2 * 2**20  # a larger message still comes, alone; each partition buffers about this much
 _MAX_MESSAGE_BYTES = 16 * 2**20
+_BATCH_BYTES = 2**19  # of small messages sent together; a broker takes about 1 MiB at once by default
 _DIAGNOSIS_S = 1.5
 _NO_TOPIC_ID = "00000000-0000-0000-0000-000000000000"
 _TOPIC_CONFIG = {
@@ -189,7 +190,7 @@ class KafkaTopicWriter:
             KafkaProducer,
             acks="all",
             enable_idempotence=True,
-            batch_size=2**20,
+            batch_size=_BATCH_BYTES,
             linger_ms=5,
             max_request_size=_MAX_MESSAGE_BYTES,
             max_block_ms=config.request_timeout_ms,

@@ -1,0 +1,39 @@
+"""Fixtures shared by all tests."""
+
+import os
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+KAFKA_SCRIPT = Path(__file__).parents[1] / "scripts" / "kafka.sh"
+KAFKA_TEST_PORT = "19092"
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[str]:
+    """HOST:PORT of a real Apache Kafka: $PHOENIX_TEST_KAFKA, else one that scripts/kafka.sh starts for these tests."""
+    if given := os.environ.get("PHOENIX_TEST_KAFKA"):
+        yield given
+        return
+    was_up = _kafka_script("status").returncode == 0
+    up = _kafka_script("up") if was_up else _kafka_script("up", "--fresh", "--secure")
+    if up.returncode:
+        complain = pytest.fail if os.environ.get("CI") else pytest.skip
+        complain(f"no Kafka: {up.stderr.strip()} (or set PHOENIX_TEST_KAFKA=HOST:PORT)")
+    yield up.stdout.split()[-1]
+    if not was_up:
+        _kafka_script("down")
+
+
+@pytest.fixture
+def topic_name() -> str:
+    """A topic name that no other test uses."""
+    return f"test-{uuid.uuid4().hex[:12]}"
+
+
+def _kafka_script(*words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "KAFKA_PORT": KAFKA_TEST_PORT}
+    return subprocess.run([KAFKA_SCRIPT, *words], env=environment, capture_output=True, text=True, timeout=240)

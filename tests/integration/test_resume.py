@@ -1,0 +1,65 @@
+"""P1 and P2: a killed run continues as if nothing had happened."""
+
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+from runs import TRAINER, digest, journal, summary, train
+
+
+def killed_and_restarted(command, run_dir, kills, seed):
+    """Start, SIGKILL after a random while, start again, ...; at last let it finish."""
+    moments = random.Random(seed)
+    for _ in range(kills):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        # The clock starts once the run folder is there: before that there is nothing to lose.
+        while not (run_dir / "run.json").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(moments.uniform(0.0, 6.0))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_run_killed_at_random_moments_ends_bit_equal_to_one_never_stopped(small, whole_run, tmp_path, seed):
+    run_dir = tmp_path / "run"
+    command = [*TRAINER, *map(str, small), "--run-dir", str(run_dir)]
+    last = killed_and_restarted(command, run_dir, kills=3 if seed == 1 else 5, seed=seed)
+    assert last.returncode == 0, last.stderr
+    assert digest(run_dir) == digest(whole_run)
+    assert summary(run_dir) == summary(whole_run)
+    assert journal(run_dir) == journal(whole_run)
+
+
+def test_every_row_is_trained_exactly_once(whole_run, small_log):
+    rows = journal(whole_run)
+    assert len(rows) == len(set(rows)) == 4000 == summary(whole_run)["examples_trained"]
+
+
+def test_a_run_stopped_by_sigterm_saves_and_a_restart_ends_bit_equal(small, whole_run, tmp_path):
+    run_dir = tmp_path / "run"
+    process = subprocess.Popen(
+        [*TRAINER, *map(str, small), "--run-dir", str(run_dir)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    while "step 20" not in process.stdout.readline():
+        assert process.poll() is None, process.stderr and process.stderr.read()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert summary(run_dir)["status"] == "interrupted"
+    assert summary(run_dir)["checkpoint"] == f"checkpoints/{summary(run_dir)['step']}"
+    train("--run-dir", run_dir)
+    assert digest(run_dir) == digest(whole_run)
+    assert summary(run_dir) == summary(whole_run)
+
+
+def test_a_finished_run_that_is_started_again_trains_nothing_and_ends_alike(whole_run):
+    before, arrays = summary(whole_run), digest(whole_run)
+    train("--run-dir", whole_run)
+    assert summary(whole_run) == before
+    assert digest(whole_run) == arrays
