@@ -1,9 +1,11 @@
 """Whole runs in processes of their own, as users start them."""
 
 import json
-import os
+import random
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -61,3 +63,19 @@ def journal(run_dir: Path) -> list[tuple[int, int, int]]:
 def multihost(processes: int, *arguments, timeout=150) -> subprocess.CompletedProcess:
     """The trainer on several processes of this machine; the exit code is that of the first that failed."""
     return run(ROOT / "scripts" / "run_multihost.sh", processes, *arguments, timeout=timeout, check=False)
+
+
+def kill_and_restart(arguments, run_dir: Path, *, kills: int, seed: int) -> subprocess.CompletedProcess:
+    """Start the trainer, SIGKILL it after a random while, start it again, ...; at last let it finish."""
+    moments = random.Random(seed)
+    command = [*TRAINER, *map(str, arguments)]
+    for _ in range(kills):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        # The clock starts once the run folder is there: before that there is nothing to lose.
+        while not (run_dir / "run.json").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(moments.uniform(0.0, 8.0))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    return run(*command, check=False)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from runs import QUICKSTART, SMALL, train, xrex
 
 

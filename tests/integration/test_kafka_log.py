@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -230,21 +230,28 @@ def test_the_wrong_protocol_for_a_listener_is_said(secure, listener):
         open_and_close(config(secure[listener], 1_000))
 
 
-@pytest.fixture(scope="module")
+KAFKA_UP = [ROOT / "scripts" / "kafka.sh", "up"]
+OWN_ENVIRONMENT = {**os.environ, "KAFKA_PORT": "19192"}
+
+
+@pytest.fixture
 def own_broker(kafka: str) -> Iterator[tuple[str, int]]:
-    """A broker of this module's own, to be stopped: (address, pid)."""
+    """A broker that a test may stop: (address, pid)."""
     if os.environ.get("PHOENIX_TEST_KAFKA"):
         pytest.skip("a given broker is not stopped; unset PHOENIX_TEST_KAFKA to let scripts/kafka.sh start one")
-    environment = {**os.environ, "KAFKA_PORT": "19192"}
-    script = [ROOT / "scripts" / "kafka.sh"]
-    subprocess.run([*script, "up", "--fresh"], env=environment, check=True, capture_output=True, timeout=240)
+    subprocess.run(KAFKA_UP, env=OWN_ENVIRONMENT, check=True, capture_output=True, timeout=240)
     how, number = (ROOT / ".kafka" / "19192" / "pid").read_text().split()
     if how != "java":
         pytest.skip("a broker in Docker cannot be stopped by its pid; install Java 17 and Maven, or set KAFKA_HOME")
-    pid = int(number)
-    yield "127.0.0.1:19192", pid
-    os.kill(pid, signal.SIGCONT)
-    subprocess.run([*script, "down"], env=environment, check=True, capture_output=True, timeout=60)
+    yield "127.0.0.1:19192", int(number)
+    with suppress(ProcessLookupError):
+        os.kill(int(number), signal.SIGCONT)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stop_own_broker() -> Iterator[None]:
+    yield
+    subprocess.run([KAFKA_UP[0], "down"], env=OWN_ENVIRONMENT, check=True, capture_output=True, timeout=60)
 
 
 @pytest.mark.slow
@@ -264,11 +271,30 @@ def test_a_broker_that_hangs_for_a_while_is_ridden_out_and_one_that_stays_away_i
 
         os.kill(pid, signal.SIGSTOP)
         began = time.monotonic()
-        with pytest.raises(LogUnreachable, match=f"Kafka at {address} cannot be used"):
+        with pytest.raises(LogUnreachable, match=rf"not connected for \d+ s: Kafka at {address} cannot be used"):
             poll_for(source, 60)
         assert time.monotonic() - began < OUTAGE_REQUESTS * 1 + 8
         os.kill(pid, signal.SIGCONT)
     writer.close()
+
+
+@pytest.mark.slow
+def test_a_restarted_broker_is_read_on(own_broker, topic_name):
+    address, pid = own_broker
+    with (
+        closing(KafkaTopicWriter(config(address), topic_name, 1)) as writer,
+        closing(KafkaSource(config(address, 5_000), topic_name)) as source,
+    ):
+        writer.append(0, [(1, b"k", b"before")])
+        source.assign({0: 0})
+        assert read(source, {0: 1}) == [0]
+        os.kill(pid, signal.SIGKILL)
+        assert poll_for(source, 2) == []
+        restart = subprocess.Popen(KAFKA_UP, env=OWN_ENVIRONMENT, stdout=subprocess.DEVNULL)
+        assert poll_for(source, 0.5) == []
+        assert restart.wait(timeout=120) == 0
+        writer.append(0, [(2, b"k", b"after")])
+        assert read(source, {0: 2}) == [1]
 
 
 @pytest.mark.slow

@@ -1,34 +1,17 @@
 """P1 and P2: a killed run continues as if nothing had happened."""
 
-import random
 import signal
 import subprocess
-import time
 
 import pytest
-from runs import TRAINER, digest, journal, summary, train
 
-
-def killed_and_restarted(command, run_dir, kills, seed):
-    """Start, SIGKILL after a random while, start again, ...; at last let it finish."""
-    moments = random.Random(seed)
-    for _ in range(kills):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        # The clock starts once the run folder is there: before that there is nothing to lose.
-        while not (run_dir / "run.json").exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(moments.uniform(0.0, 6.0))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+from runs import TRAINER, digest, journal, kill_and_restart, summary, train
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_run_killed_at_random_moments_ends_bit_equal_to_one_never_stopped(small, whole_run, tmp_path, seed):
     run_dir = tmp_path / "run"
-    command = [*TRAINER, *map(str, small), "--run-dir", str(run_dir)]
-    last = killed_and_restarted(command, run_dir, kills=3 if seed == 1 else 5, seed=seed)
+    last = kill_and_restart([*small, "--run-dir", run_dir], run_dir, kills=2 if seed == 1 else 5, seed=seed)
     assert last.returncode == 0, last.stderr
     assert digest(run_dir) == digest(whole_run)
     assert summary(run_dir) == summary(whole_run)
@@ -43,7 +26,10 @@ def test_every_row_is_trained_exactly_once(whole_run, small_log):
 def test_a_run_stopped_by_sigterm_saves_and_a_restart_ends_bit_equal(small, whole_run, tmp_path):
     run_dir = tmp_path / "run"
     process = subprocess.Popen(
-        [*TRAINER, *map(str, small), "--run-dir", str(run_dir)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*TRAINER, *map(str, small), "--run-dir", str(run_dir)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout
     while "step 20" not in process.stdout.readline():

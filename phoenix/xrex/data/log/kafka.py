@@ -62,6 +62,7 @@ class KafkaSource:
         self._topic = check_topic_name(topic)
         self._cluster = _Cluster(config)
         self._assigned: dict[int, int] = {}
+        self._paused: set[int] = set()
         self._outage_began: float | None = None
         self._consumer, self._client = self._cluster.connect(
             KafkaConsumer,
@@ -89,7 +90,7 @@ class KafkaSource:
 
     def assign(self, offsets: dict[int, int]) -> None:
         """Begin to read at these offsets; one outside the log raises OffsetLost in the `poll` that fetches it."""
-        self._assigned = dict(offsets)
+        self._assigned, self._paused = dict(offsets), set()
         self._outage_began = None
         partitions = {p: TopicPartition(self._topic, p) for p in offsets}
         self._consumer.assign(list(partitions.values()))
@@ -129,6 +130,7 @@ class KafkaSource:
 
     def pause(self, kafka_partitions: set[int]) -> None:
         """Leave exactly these out of `poll`."""
+        self._paused = set(kafka_partitions)
         for kafka_partition in self._assigned:
             change = self._consumer.pause if kafka_partition in kafka_partitions else self._consumer.resume
             change(TopicPartition(self._topic, kafka_partition))
@@ -147,7 +149,10 @@ class KafkaSource:
 
     def _unanswered(self, what: str) -> LogError:
         """Why a question about this topic stays without an answer; raises if the reason has its own error."""
-        known = self.info().num_partitions
+        try:
+            known = self.info().num_partitions
+        except LogUnreachable as error:
+            return LogUnreachable(f"topic '{self._topic}', {what}: {error}")
         return LogUnreachable(
             f"topic '{self._topic}' ({known} partitions) is there, but no leader answers for it: {what}; "
             f"advertised brokers: {self._cluster.advertised(self._client)}"
@@ -155,7 +160,9 @@ class KafkaSource:
 
     def _ride_out(self) -> None:
         """Called after a poll without records: raises once a leader has been away for the whole limit."""
-        leaders = [self._client.cluster.leader_for_partition(TopicPartition(self._topic, p)) for p in self._assigned]
+        # Of a paused partition nothing is fetched: its leader's connection may well be closed as idle.
+        asked = [TopicPartition(self._topic, p) for p in self._assigned if p not in self._paused]
+        leaders = [self._client.cluster.leader_for_partition(partition) for partition in asked]
         if all(leader is not None and self._client.connected(leader) for leader in leaders):
             self._outage_began = None
             return
