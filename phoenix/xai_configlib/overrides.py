@@ -50,7 +50,31 @@ def apply_overrides(target: Any, overrides: Iterable[str], *, cls: type[Config] 
             problems.append(wrong.problem)
     if problems:
         raise ConfigError(problems)
-    return root.from_json(result, overridden=overridden_paths(overrides)) if isinstance(target, Config) else result
+    return result
+
+
+def read_overridden(cls: type[C], mapping: Mapping[str, Any], overrides: Iterable[str], source: str = "config") -> C:
+    """The config that a mapping holds once `overrides` are applied.
+
+    Raises ConfigError with every problem, those of the overrides and those of the mapping, named by `source`.
+    """
+    applied: list[str] = []
+    problems: list[Problem] = []
+    merged = dict(mapping)
+    for override in overrides:
+        try:
+            merged = apply_overrides(merged, [override], cls=cls)
+            applied.append(override)
+        except ConfigError as wrong:
+            problems += wrong.problems
+    try:
+        config = cls.from_json(merged, source=source, overridden=overridden_paths(applied))
+    except ConfigError as wrong:
+        problems += wrong.problems
+    else:
+        if not problems:
+            return config
+    raise ConfigError(problems)
 
 
 def overridden_paths(overrides: Iterable[str]) -> frozenset[str]:

@@ -5,13 +5,23 @@ imported, so that whatever is wrong ends with exit code 2.
 """
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from xai_configlib import Reconciliation, apply_overrides, inherit, load_text, overridden_paths, provenance, reconcile
+from xai_configlib import (
+    Reconciliation,
+    inherit,
+    load_text,
+    overridden_paths,
+    provenance,
+    read_overridden,
+    reconcile,
+)
+from xai_configlib.errors import is_at_or_below, split_path
 from xrex.checkpoint import layout
 from xrex.errors import ConfigError
 from xrex.train.config import TrainerConfig
@@ -19,6 +29,7 @@ from xrex.utils.metadata import Run
 
 Kind = Literal["first", "child", "restart"]
 MAX_CONFIG_BYTES = 64 * 2**20
+START_AT = ("earliest", "latest")
 
 
 @dataclass(frozen=True)
@@ -59,14 +70,20 @@ class Plan:
         return [*rows, *self.notes]
 
 
+def command_line(*words: Any) -> str:
+    """The trainer with these arguments, to be copied into a shell."""
+    return shlex.join(["python", "-m", "xrex.train.trainer_recsys", *map(str, words)])
+
+
 def plan(options: Options) -> Plan:
     """Decide what to run. Raises ConfigError with every problem."""
+    _check_options(options)
     if options.run_dir is not None and (options.run_dir / layout.RUN).exists():
         return plan_restart(options, options.run_dir)
     if options.checkpoint is not None:
         return plan_child(options, options.checkpoint)
     if options.config is None:
-        named = f"{options.run_dir} holds no run.json to go on from; " if options.run_dir else ""
+        named = f"--run-dir {options.run_dir}: no {layout.RUN} here to go on from; " if options.run_dir else ""
         raise ConfigError(f"{named}give --config FILE, --checkpoint PATH or the --run-dir of a run")
     return plan_first(options, options.config)
 
@@ -82,24 +99,25 @@ def plan_first(options: Options, path: Path) -> Plan:
 
 def plan_child(options: Options, checkpoint: str) -> Plan:
     """A run that begins from a checkpoint, with its config or an experiment's."""
-    if re.search(r"://[^/@]*@", checkpoint):
-        raise ConfigError("--checkpoint: the address holds credentials; give them to the storage client's own settings")
     notes: list[str] = []
     step_dir = layout.resolve(checkpoint, notes.append)
+    if not step_dir.name.isdecimal():
+        raise ConfigError(f"--checkpoint {checkpoint}: a step folder is named by its number, such as 1000; rename it")
     production = _read_config(step_dir / layout.CONFIG)
     parent = Run.from_json(_read(step_dir / layout.RUN), str(step_dir / layout.RUN))
-    overridden = overridden_paths(options.overrides)
     mapping, experiment = None, None
     if options.config is not None:
         mapping, experiment = _read_experiment(options.config, options.overrides)
-    judged = reconcile(
-        production, experiment or inherit(production, options.overrides), mode="child", overridden=overridden
+    experiment = experiment or _trainer_config(inherit(production, options.overrides))
+    overridden = overridden_paths(options.overrides)
+    judged = reconcile(production, experiment, mode="child", overridden=overridden)
+    _refuse_forbidden(
+        judged, f"a child must agree with its checkpoint {checkpoint}; to change it begin anew, with --config alone"
     )
-    _refuse_forbidden(judged, f"a child of {checkpoint} must agree with it; begin a new lineage with --config alone")
     config = _trainer_config(judged.config)
     run_dir = options.run_dir or default_run_dir(config)
     _refuse_used(run_dir)
-    _refuse_nested(run_dir, step_dir.parent.parent)
+    _refuse_nested(run_dir, step_dir)
     _check_child(config, production, int(step_dir.name), options.start_at)
     origins = provenance(config, file=mapping, overridden=overridden, production=production)
     return Plan(
@@ -113,49 +131,36 @@ def plan_restart(options: Options, run_dir: Path) -> Plan:
     run = Run.from_json(_read(run_dir / layout.RUN), str(run_dir / layout.RUN))
     before = _read_config(run_dir / layout.CONFIG)
     _check_same_origin(options, run, run_dir, notes)
-    overridden = overridden_paths(options.overrides)
+    mapping, experiment = None, None
     if options.config is not None:
         mapping, experiment = _read_experiment(options.config, options.overrides)
-        if run.parent is not None:
-            # As at the first start: fields that follow the checkpoint do so whatever the file says.
-            experiment = _trainer_config(reconcile(before, experiment, mode="child", overridden=overridden).config)
-    else:
-        mapping, experiment = None, apply_overrides(before, options.overrides)
+    overridden = overridden_paths(options.overrides)
+    if experiment is None:
+        experiment = read_overridden(TrainerConfig, before.to_dict(), options.overrides, str(run_dir / layout.CONFIG))
+    elif run.parent is not None:
+        # As at the first start: fields that follow the checkpoint do so whatever the file says.
+        experiment = _trainer_config(reconcile(before, experiment, mode="child", overridden=overridden).config)
     judged = reconcile(before, experiment, mode="restart", overridden=overridden, given=_paths(mapping or {}))
-    _refuse_forbidden(
-        judged,
-        f"a restart must agree with {run_dir}; to change them begin a child: --checkpoint {run_dir} --run-dir NEW",
-    )
+    _refuse_forbidden(judged, _remedy(judged, options, run_dir))
+    config = _trainer_config(judged.config)
     restore_from = layout.newest_step(run_dir / layout.CHECKPOINTS, notes.append)
     if restore_from is None and run.parent is not None:
         restore_from = layout.resolve(run.parent.step_path, notes.append)
-    changed = {row.path for row in judged.rows}
-    origins = {**run.provenance, **dict.fromkeys(overridden & changed, "override")}
+    origins = run.provenance | _anew(judged, provenance(config, file=mapping, overridden=overridden))
     return Plan(
-        "restart",
-        _trainer_config(judged.config),
-        run_dir,
-        restore_from,
-        run,
-        options.checkpoint,
-        run.start_at,
-        origins,
-        judged,
-        tuple(notes),
+        "restart", config, run_dir, restore_from, run, options.checkpoint, run.start_at, origins, judged, tuple(notes)
     )
 
 
 def default_run_dir(config: TrainerConfig) -> Path:
-    """runs/NAME-UTCTIME."""
-    return Path("runs") / f"{config.trainer.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    """runs/NAME-UTCTIME, to the millisecond: a sweep starts several children at once."""
+    return Path("runs") / f"{config.trainer.name}-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"[:-3]
 
 
 def _read_experiment(path: Path, overrides: tuple[str, ...]) -> tuple[Mapping[str, Any], TrainerConfig]:
     """The mapping of a config file and, with the overrides, the config that it makes."""
     mapping = load_text(_read(path), str(path))
-    merged = apply_overrides(mapping, overrides, cls=TrainerConfig)
-    config = TrainerConfig.from_json(merged, source=str(path), overridden=overridden_paths(overrides))
-    return mapping, config
+    return mapping, read_overridden(TrainerConfig, mapping, overrides, str(path))
 
 
 def _read_config(path: Path) -> TrainerConfig:
@@ -185,49 +190,90 @@ def _paths(mapping: Mapping[str, Any], prefix: str = "") -> list[str]:
     return found
 
 
+def _anew(judged: Reconciliation, origins: Mapping[str, str]) -> dict[str, str]:
+    """The origins of what a restart changes."""
+    changed = [split_path(row.path) for row in judged.rows if not row.takes_production]
+    return {path: origin for path, origin in origins.items() if is_at_or_below(split_path(path), changed)}
+
+
 def _refuse_forbidden(judged: Reconciliation, fix: str) -> None:
     if judged.forbidden:
         names = ", ".join(row.path for row in judged.forbidden)
         raise ConfigError("\n".join([*judged.table(), f"{names} may not differ: {fix}"]))
 
 
+def _remedy(judged: Reconciliation, options: Options, run_dir: Path) -> str:
+    """What to do about differences that a restart may not have."""
+    if any(row.policy == "must_match" for row in judged.forbidden):
+        return f"{run_dir} was trained with the other value; to change it begin anew, with --config and a new --run-dir"
+    return f"a restart goes on unchanged; to change it begin a child:\n{_child_command(options, run_dir, judged)}"
+
+
+def _child_command(options: Options, run_dir: Path, judged: Reconciliation) -> str:
+    words = ["--checkpoint", str(run_dir)]
+    if options.config is not None:
+        words += ["--config", str(options.config)]
+    if any(row.path == "dataset.topic_name" for row in judged.forbidden):
+        words += ["--start-at", "earliest"]
+    return command_line(*words, *options.overrides)
+
+
+def _check_options(options: Options) -> None:
+    """What is wrong whatever the run is."""
+    if options.checkpoint is not None and re.search(r"://[^/@]*@", options.checkpoint):
+        raise ConfigError("--checkpoint: the address holds credentials; give them to the storage client's own settings")
+    if options.start_at not in (None, *START_AT):
+        raise ConfigError(f"--start-at = {options.start_at!r}: expected {' or '.join(START_AT)}")
+    if options.run_dir is not None and (options.run_dir / layout.STATE).is_dir():
+        raise ConfigError(f"--run-dir {options.run_dir}: a step of a run; name its run folder, or give it to --checkpoint")
+
+
 def _refuse_used(run_dir: Path) -> None:
     if (run_dir / layout.CHECKPOINTS).exists():
         raise ConfigError(
-            f"{run_dir} holds checkpoints but no {layout.RUN}: give its checkpoints to --checkpoint and choose another --run-dir"
+            f"--run-dir {run_dir}: holds checkpoints but no {layout.RUN}; choose another and give this one to --checkpoint"
         )
 
 
-def _refuse_nested(run_dir: Path, parent: Path) -> None:
+def _refuse_nested(run_dir: Path, step_dir: Any) -> None:
+    """A child writes nothing into the folder that it begins from: the run folder of the step, or the step alone."""
+    parent = step_dir.parent.parent if step_dir.parent.name == layout.CHECKPOINTS else step_dir
     ours, theirs = run_dir.resolve(), parent.resolve()
     if ours == theirs or ours in theirs.parents or theirs in ours.parents:
-        raise ConfigError(f"--run-dir {run_dir}: must not be, contain or lie in the parent's run folder {parent}")
+        raise ConfigError(
+            f"--run-dir {run_dir}: must not be, contain or lie in {parent}, where the child begins; choose another"
+        )
 
 
 def _check_child(config: TrainerConfig, production: TrainerConfig, step: int, start_at: str | None) -> None:
-    limit = config.trainer.max_steps
+    problems, limit = [], config.trainer.max_steps
     if limit is not None and step >= limit:
-        raise ConfigError(
-            f"trainer.max_steps = {limit}: the checkpoint is at step {step} already; raise it or set it to null"
+        problems.append(
+            f"trainer.max_steps = {limit}: the checkpoint is at step {step} already; raise it, or trainer.max_steps=null"
         )
     ours, theirs = config.dataset.topic_name, production.dataset.topic_name
     if ours != theirs and start_at is None:
-        raise ConfigError(
-            f"dataset.topic_name = {ours!r}: the positions are of {theirs!r}; say where to begin: --start-at earliest"
+        problems.append(
+            f"dataset.topic_name = {ours!r}: the checkpoint's positions are of {theirs!r}; say where to begin: "
+            "--start-at earliest"
         )
+    if problems:
+        raise ConfigError("\n".join(problems))
 
 
 def _check_same_origin(options: Options, run: Run, run_dir: Path, notes: list[str]) -> None:
     given = run.parent.checkpoint if run.parent else None
     if options.checkpoint is not None and options.checkpoint != given:
         raise ConfigError(
-            f"--checkpoint {options.checkpoint}: {run_dir} began from {given or 'no checkpoint'}; choose another --run-dir"
+            f"--checkpoint {options.checkpoint}: {run_dir} began from {given or 'no checkpoint'}; "
+            "leave it out to go on, or choose another --run-dir"
         )
     if options.start_at is None:
         return
     if options.start_at != run.start_at:
+        words = ["--checkpoint", str(run_dir), "--start-at", options.start_at, *options.overrides]
         raise ConfigError(
-            f"--start-at {options.start_at}: acts at a run's first start only; begin a child: "
-            f"--checkpoint {run_dir} --run-dir NEW --start-at {options.start_at}"
+            f"--start-at {options.start_at}: acts at a run's first start only, {run_dir} has its own positions; "
+            f"leave it out to go on, or begin a child:\n{command_line(*words)}"
         )
     notes.append(f"--start-at {options.start_at}: {run_dir} has begun already, its own positions are used")
