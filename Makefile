@@ -6,6 +6,8 @@ PYTEST := $(BIN)/pytest -q
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0
 export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES ?= -1
+# Tables on huge pages: reading scattered rows of a large one then costs less (docs/performance.md).
+export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 CONFIG ?= configs/quickstart.yaml
 RUN_DIR ?=

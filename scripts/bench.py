@@ -4,15 +4,20 @@ Prints a table, writes runs/bench/latest.json, exits 1 if a bar is missed. Absol
 ratios within one run hold, those of CPU seconds best, since other programs on the machine stretch the wall clock alone.
 """
 
+import io
 import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import lru_cache, partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +37,17 @@ from xrex.schema.specs import FeatureSpec, TableSpec
 from xrex.sharding.config import MeshConfig
 from xrex.sharding.global_batch import place
 from xrex.sharding.mesh import make_mesh, over_rows
+from xrex.train import start
 from xrex.train.config import TrainerConfig
+from xrex.train.run import begin, build_loop
 from xrex.train.setup import build_program, model_inputs
+from xrex.train.start import Options
 from xrex.train.state import initial_state, state_shardings
 from xrex.train.step import build_step
+from xrex.utils.metadata import package_versions, utc_now
 
 ROOT = Path(__file__).parents[1]
+QUICKSTART = ROOT / "configs" / "quickstart.yaml"
 LATEST = ROOT / "runs" / "bench" / "latest.json"
 SMALL, LARGE = 100_000, 10_000_000
 WARM_UP = 3
@@ -51,7 +61,7 @@ class Row:
     spread: float | None
     """Interquartile range of the rounds' ratios over their median."""
     limit: float | None
-    """What the hardware allows; None: not measured."""
+    """What no implementation can beat."""
     bar: float
     ok: bool | None
     reason: str
@@ -59,19 +69,20 @@ class Row:
 
 
 class Steps:
-    """A training step and its state, to be called again and again on one batch."""
+    """A training step and its state, to be called again and again. It goes round over several batches: the rows of a single
+    one would stay in the processor's caches."""
 
-    def __init__(self, step: Callable, mesh, shapes: Any, batch: Batch):
+    def __init__(self, step: Callable, mesh, shapes: Any, batches: list[Batch]):
         self.step = step
         # What the state holds does not change how long a step takes; drawing 640 million normal numbers does.
         self.state = jax.tree.map(lambda s: jnp.full(s.shape, 0.01, s.dtype, device=s.sharding), shapes)
         slots = shapes.slots.items()
         self.scratch = {a: jnp.zeros(s.shape, jnp.int32, device=over_rows(mesh)) for a, s in slots}
-        self.inputs = place(mesh, (batch, np.zeros((len(mesh.local_devices), 2), np.int32)))
+        self.inputs = cycle([place(mesh, (batch, np.zeros((1, 2), np.int32))) for batch in batches])
 
     def __call__(self) -> None:
         """One step, waited for."""
-        self.state, self.scratch, report = self.step(self.state, self.scratch, *self.inputs)
+        self.state, self.scratch, report = self.step(self.state, self.scratch, *next(self.inputs))
         jax.block_until_ready(report)
 
 
@@ -92,31 +103,34 @@ def embedding_steps(num_rows: int, *, rows: int = 64, ids: int = 320, dim: int =
     placed = jax.tree.map(
         lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where), shapes, state_shardings(mesh, shapes)
     )
-    return Steps(step, mesh, placed, random_batch(inputs, rows))
+    return Steps(step, mesh, placed, random_batches(inputs, rows))
 
 
 def ranker_steps(num_rows: int) -> Steps:
     """The quickstart's ranker and batch size, its table of items as large as asked."""
     config = quickstart(num_rows)
     program, inputs = build_program(config), model_inputs(config.dataset)
-    return Steps(
-        program.step, program.mesh, program.state_target, random_batch(inputs, config.trainer.global_batch_size)
-    )
+    batches = random_batches(inputs, config.trainer.global_batch_size)
+    return Steps(program.step, program.mesh, program.state_target, batches)
 
 
 def quickstart(num_items: int) -> TrainerConfig:
-    """configs/quickstart.yaml on one device, with that many rows for items."""
-    mapping = load_text((ROOT / "configs" / "quickstart.yaml").read_bytes(), "quickstart.yaml")
+    """The quickstart's config on one device, with that many rows for items."""
+    mapping = load_text(QUICKSTART.read_bytes(), str(QUICKSTART))
     next(t for t in mapping["dataset"]["tables"] if t["name"] == "items")["num_embeddings"] = num_items
     return TrainerConfig.from_json({**mapping, "mesh": {"num_devices": 1}})
 
 
-def random_batch(inputs: ModelInputs, rows: int) -> Batch:
-    """A full batch. The ids of every table come out of a fixed number of rows, so that a larger table has no more of them."""
-    rng = np.random.default_rng(0)
+def random_batches(inputs: ModelInputs, rows: int) -> list[Batch]:
+    """8 full batches whose ids come, in every table, out of a fixed number of rows: a larger table has no more of them."""
+    return [random_batch(np.random.default_rng(seed), inputs, rows) for seed in range(8)]
+
+
+def random_batch(rng: np.random.Generator, inputs: ModelInputs, rows: int) -> Batch:
+    """One of them."""
     lengths = {"user": (), "history": (inputs.max_history,), "candidate": (inputs.max_candidates,)}
     features: dict[str, dict] = {group: {} for group in lengths}
-    for f in inputs.of_group("user") + inputs.of_group("history") + inputs.of_group("candidate"):
+    for f in inputs.features:
         shape = (rows, *lengths[f.group], inputs.table(f).num_hashes)
         features[f.group][f.name] = zipf_rows(rng, shape, inputs.table(f).num_embeddings)
     labels = (rows, inputs.max_candidates, inputs.num_actions)
@@ -135,10 +149,15 @@ def random_batch(inputs: ModelInputs, rows: int) -> Batch:
 
 def zipf_rows(rng: np.random.Generator, shape: tuple[int, ...], num_rows: int) -> np.ndarray:
     """int32[shape]: Zipf-distributed (exponent 1.05) over at most SMALL rows that are scattered over the whole table."""
-    distinct = min(num_rows, SMALL)
-    weights = 1.0 / np.arange(1, distinct + 1) ** 1.05
-    rank = np.searchsorted(np.cumsum(weights) / weights.sum(), rng.random(shape))
-    return np.random.default_rng(1).choice(num_rows, distinct, replace=False)[rank].astype(np.int32)
+    places = scattered(num_rows)
+    weights = 1.0 / np.arange(1, len(places) + 1) ** 1.05
+    return places[np.searchsorted(np.cumsum(weights) / weights.sum(), rng.random(shape))]
+
+
+@lru_cache
+def scattered(num_rows: int) -> np.ndarray:
+    """int32[at most SMALL]: the same rows for every batch."""
+    return np.random.default_rng(1).permutation(num_rows)[:SMALL].astype(np.int32)
 
 
 def alternate(one: Callable[[], None], other: Callable[[], None], rounds: int, inner: int) -> np.ndarray:
@@ -149,14 +168,68 @@ def alternate(one: Callable[[], None], other: Callable[[], None], rounds: int, i
             call()
     for i in range(rounds):
         for which in (0, 1) if i % 2 else (1, 0):
-            began = time.perf_counter(), time.process_time()
+            began = now()
             for _ in range(inner):
                 (one, other)[which]()
-            seconds[i, which] = time.perf_counter() - began[0], time.process_time() - began[1]
+            seconds[i, which] = now() - began
     return seconds / inner
 
 
-def measured(seconds: np.ndarray, *, bar: float, limit: float | None) -> Row:
+def loop_seconds(rounds: int, inner: int) -> np.ndarray:
+    """As `alternate`: a step of the whole loop on the quickstart's stream against a bare step of the same program.
+
+    The loop runs for `inner` steps, then waits while the bare step runs as often, and so on. All threads' CPU time counts:
+    reading, decoding and hashing of the loop's batches too.
+    """
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as held:
+        examples = (WARM_UP + (rounds + 1) * inner) * 100
+        produce = ("data", "produce", "--to", folder, "--topic", "engagements", "--partitions", "4")
+        subprocess.run(
+            [sys.executable, "-m", "xrex.cli", *produce, "--examples", str(examples)], check=True, capture_output=True
+        )
+        never = f"checkpoint.save_every_steps={examples}", f"trainer.log_every_steps={inner}"
+        overrides = (f"dataset.log.path={folder}", "mesh.num_devices=1", *never)
+        plan = start.plan(Options(QUICKSTART, run_dir=Path(folder) / "run", overrides=overrides))
+        program, bare = build_program(plan.config), ranker_steps(65_536)
+        with redirect_stdout(io.StringIO()):
+            loop = build_loop(plan.config, program, begin(plan, held), held)
+            watch = Stopwatch(loop.step, bare, rounds, inner)
+            loop.step = watch
+            loop.run(lambda: watch.done)
+    return np.array(watch.seconds) / inner
+
+
+class Stopwatch:
+    """Stands in for the loop's step: after each `inner` calls it notes their seconds, and those of as many bare steps."""
+
+    def __init__(self, step: Callable, bare: Callable[[], None], rounds: int, inner: int):
+        self.step, self.bare, self.rounds, self.inner = step, bare, rounds, inner
+        self.calls, self.began, self.seconds = -WARM_UP, np.zeros(2), []
+
+    @property
+    def done(self) -> bool:
+        """Whether all rounds are noted."""
+        return len(self.seconds) == self.rounds
+
+    def __call__(self, *arguments):
+        """The step itself."""
+        if self.calls > 0 and self.calls % self.inner == 0 and not self.done:
+            of_loop, began = now() - self.began, now()
+            for _ in range(self.inner):
+                self.bare()
+            self.seconds.append((of_loop, now() - began))
+        if self.calls % self.inner == 0:
+            self.began = now()
+        self.calls += 1
+        return self.step(*arguments)
+
+
+def now() -> np.ndarray:
+    """Seconds by the wall clock and of the whole process's CPU time."""
+    return np.array([time.perf_counter(), time.process_time()])
+
+
+def measured(seconds: np.ndarray, *, bar: float) -> Row:
     """A row of one / other. It must hold in CPU seconds and by the wall clock: there by the median or the fastest rounds."""
     ratios = seconds[:, 0] / seconds[:, 1]
     cpu, wall = np.median(ratios[:, 1]), min(np.median(ratios[:, 0]), seconds[:, 0, 0].min() / seconds[:, 1, 0].min())
@@ -165,8 +238,58 @@ def measured(seconds: np.ndarray, *, bar: float, limit: float | None) -> Row:
     return Row(
         ratio=round(float(max(cpu, wall)), 3),
         spread=round((high - low) / middle, 3),
-        limit=limit,
+        limit=LIMIT,
         bar=bar,
         ok=bool(max(cpu, wall) <= bar),
         reason=f"CPU {cpu:.2f} ({ms[0, 1]:.2f} / {ms[1, 1]:.2f} ms), wall {wall:.2f} ({ms[0, 0]:.2f} / {ms[1, 0]:.2f} ms)",
     )
+
+
+ROWS: dict[str, tuple[Callable[[], np.ndarray], float]] = {
+    # name -> (seconds of both sides, bar)
+    "embedding_step_10m_over_100k_rows": (lambda: table_seconds(embedding_steps), 2.0),
+    "ranker_step_10m_over_100k_rows": (lambda: table_seconds(ranker_steps), 2.0),
+    "loop_step_over_bare_step": (lambda: loop_seconds(rounds=7, inner=100), 4.0),
+}
+LIMIT = 1.0
+"""A larger table, or the loop around a step, can cost nothing at best."""
+
+
+def table_seconds(steps: Callable[[int], Steps]) -> np.ndarray:
+    """`alternate` of a step with LARGE rows in its table and one with SMALL."""
+    return alternate(steps(LARGE), steps(SMALL), rounds=21, inner=5)
+
+
+def main() -> int:
+    """Measure every row; 1 if one misses its bar."""
+    rows = {name: measured(seconds(), bar=bar) for name, (seconds, bar) in ROWS.items()}
+    LATEST.parent.mkdir(parents=True, exist_ok=True)
+    found = {"machine": machine(), "rows": {name: asdict(row) for name, row in rows.items()}}
+    LATEST.write_text(json.dumps(found, indent=2) + "\n")
+    lines = [[name, r.ratio, r.spread, r.bar, "ok" if r.ok else "MISSED", r.reason] for name, r in rows.items()]
+    print(table(["", "ratio", "spread", "bar", "", ""], lines))
+    return 0 if all(row.ok for row in rows.values()) else 1
+
+
+def machine() -> dict[str, Any]:
+    """Where and when it was measured."""
+    cpu = next((line.split(":")[1].strip() for line in cpu_info() if line.startswith("model name")), platform.machine())
+    return {
+        "date": utc_now(),
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "load_average": os.getloadavg()[0],
+        "backend": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+        "glibc_tunables": os.environ.get("GLIBC_TUNABLES"),
+        "packages": package_versions(),
+    }
+
+
+def cpu_info() -> list[str]:
+    """Lines of /proc/cpuinfo; none where there is no such file."""
+    path = Path("/proc/cpuinfo")
+    return path.read_text().splitlines() if path.exists() else []
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,11 +1,21 @@
 #!/usr/bin/env bash
 # Make .venv with everything that training and tests need: the newest Python from 3.11 to 3.14 that runs here and for which
-# the locked packages install. Does nothing when .venv already matches requirements.lock and pyproject.toml.
+# the locked packages install. Does nothing when .venv already matches requirements.lock and pyproject.toml; when only the
+# latter has changed, just Phoenix itself is installed again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-stamp=$(cat requirements.lock pyproject.toml | sha256sum | cut -d' ' -f1)
-if [ -x .venv/bin/xrex ] && [ "$(cat .venv/phoenix-setup 2>/dev/null)" = "$stamp" ]; then
+stamp=$(sha256sum requirements.lock pyproject.toml)
+done_before=$(cat .venv/phoenix-setup 2>/dev/null || true)
+if [ -x .venv/bin/xrex ] && [ "$done_before" = "$stamp" ]; then
+    exit 0
+fi
+
+pip() { .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@"; }
+
+if [ -x .venv/bin/xrex ] && [ "${done_before%%$'\n'*}" = "${stamp%%$'\n'*}" ]; then
+    pip --no-deps --editable .
+    echo "$stamp" >.venv/phoenix-setup
     exit 0
 fi
 
@@ -20,8 +30,8 @@ candidates() {
 install() {
     rm -rf .venv
     "$1" -m venv .venv
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+    pip --require-hashes -r requirements.lock
+    pip --no-deps --editable .
     .venv/bin/python -c 'import jax, flax, optax, orbax.checkpoint, kafka, pyarrow, pydantic'
 }
 

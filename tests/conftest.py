@@ -6,9 +6,19 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+ROOT = Path(__file__).parents[1]
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
-KAFKA_SCRIPT = Path(__file__).parents[1] / "scripts" / "kafka.sh"
+import jax  # noqa: E402, after its environment
+import pytest  # noqa: E402
+
+# Not by XLA_FLAGS: the runs that tests start would inherit them, and see four devices where a user sees one.
+jax.config.update("jax_num_cpu_devices", 4)
+
+KAFKA_SCRIPT = ROOT / "scripts" / "kafka.sh"
 KAFKA_TEST_PORT = "19092"
 
 

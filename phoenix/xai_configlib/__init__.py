@@ -4,7 +4,7 @@ from xai_configlib.codec import load_text
 from xai_configlib.config import Config, Policy, configclass, field
 from xai_configlib.diff import Difference, diff
 from xai_configlib.errors import ConfigError, Problem
-from xai_configlib.overrides import apply_overrides, overridden_paths
+from xai_configlib.overrides import apply_overrides, overridden_paths, read_overridden
 from xai_configlib.provenance import Origin, provenance
 from xai_configlib.reconcile import Reconciliation, Row, inherit, reconcile
 from xai_configlib.secrets import SecretRef
@@ -27,5 +27,6 @@ __all__ = [
     "load_text",
     "overridden_paths",
     "provenance",
+    "read_overridden",
     "reconcile",
 ]

@@ -10,7 +10,7 @@ from pydantic_core import PydanticUndefined
 from xai_configlib.codec import value_from_json
 from xai_configlib.config import CLASS_KEY, Config, class_info, class_of, plain
 from xai_configlib.errors import COMMAND_LINE, ConfigError, Problem, did_you_mean, join_path, shown, split_path
-from xai_configlib.strict import Refused, bare, element, holds_secret, is_class, is_mapping, is_optional
+from xai_configlib.strict import Refused, bare, describe, element, holds_secret, is_class, is_mapping, is_optional
 
 C = TypeVar("C", bound=Config)
 
@@ -38,14 +38,14 @@ def apply_overrides(target: Any, overrides: Iterable[str], *, cls: type[Config] 
     required field.
     Raises ConfigError with every override that is wrong; a config is also validated, a mapping is not.
     """
+    if isinstance(target, Config):
+        return read_overridden(type(target), target.to_dict(), overrides)
     problems = []
-    result = target.to_dict() if isinstance(target, Config) else dict(target)
-    root = type(target) if isinstance(target, Config) else cls
-    overrides = list(overrides)
+    result = dict(target)
     for override in overrides:
         try:
             steps, text = _split(override)
-            result = _assigned(root, result, steps, text, "")
+            result = _assigned(cls, result, steps, text, "")
         except _OverrideError as wrong:
             problems.append(wrong.problem)
     if problems:
@@ -161,8 +161,10 @@ def _read(annotation: Any, text: str, path: str) -> Any:
     try:
         return value_from_json(text)
     except ValueError as error:
+        if kind in (int, float, bool):
+            return text  # Validation says what is expected.
         value = None if holds_secret(annotation) or is_class(kind, Config) else shown(text)
-        raise _OverrideError(path, value, f"expected JSON: {error}") from None
+        raise _OverrideError(path, value, f"expected {describe(annotation)} in JSON: {error}") from None
 
 
 def _named_class(base: type[Config], tag: str, path: str) -> dict[str, Any]:

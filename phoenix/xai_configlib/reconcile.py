@@ -8,7 +8,7 @@ from typing import Any, Literal
 from xai_configlib.config import CLASS_KEY, Config, Policy, plain
 from xai_configlib.diff import Difference, diff
 from xai_configlib.errors import is_at_or_below, split_path
-from xai_configlib.overrides import apply_overrides, overridden_paths
+from xai_configlib.overrides import read_overridden
 
 Mode = Literal["restart", "child"]
 FORBIDDEN = "forbidden"
@@ -95,9 +95,7 @@ def inherit(production: Config, overrides: Iterable[str] = ()) -> Config:
 
     Raises ConfigError if an override is wrong, or if an `own` field without a default is not given.
     """
-    overrides = list(overrides)
-    mapping = apply_overrides(plain(production, without="own"), overrides, cls=type(production))
-    return type(production).from_json(mapping, overridden=overridden_paths(overrides))
+    return read_overridden(type(production), plain(production, without="own"), overrides)
 
 
 def _judge_child(difference: Difference, is_anew: Callable[[str], bool]) -> Row:

@@ -146,7 +146,9 @@ def lock_run_folder(run_dir: Path) -> TextIO:
         run_dir.mkdir(parents=True, exist_ok=True)
         lock = open(run_dir / LOCK, "a+")  # noqa: SIM115  held as long as the process lives
     except OSError as error:
-        raise RunError(f"{run_dir}: the run folder cannot be written: {error.strerror}") from None
+        raise RunError(
+            f"{run_dir}: the run folder cannot be written: {error.strerror}; choose another --run-dir"
+        ) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

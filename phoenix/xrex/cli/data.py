@@ -60,11 +60,18 @@ def produce(
     examples: Annotated[
         int | None, typer.Option(min=1, help="The first N events by time; synthetic: 300,000 unless given.")
     ] = None,
+    skip: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Write no row for the first N events; histories do hold them.")
+    ] = 0,
     rows_per_message: Annotated[
         int | None, typer.Option(min=1, help="Rows of one message; unless given about 64 KiB with arrow, 1 with json.")
     ] = None,
     max_history: Annotated[
         int | None, typer.Option(min=1, help="Earlier events a row carries; 20 unless given, 30 for movielens.")
+    ] = None,
+    history_until: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Histories hold none but the first N events; all earlier ones unless given."),
     ] = None,
     codec: Annotated[_Codec, typer.Option(help="Encoding of a message.")] = _Codec.arrow,
     seed: Annotated[int, typer.Option(min=0, help="Which synthetic world; nothing else is drawn by chance.")] = 0,
@@ -110,9 +117,17 @@ def produce(
     }
     given = {name: value for name, value in knobs.items() if value is not None}
     found = _source(source, path, given, seed, examples)
-    builder = RowBuilder(found.events, found.columns, max_history or found.max_history, examples)
+    builder = RowBuilder(
+        found.events,
+        found.columns,
+        max_history or found.max_history,
+        examples,
+        skip=skip,
+        history_until=history_until,
+    )
     if not len(builder):
-        raise RunError("there are no events, so nothing was written: look at the file that --from names")
+        after = f" after the first {skip:,}, which --skip leaves out" if skip else ""
+        raise RunError(f"there are no events{after}, so nothing was written: look at the file that --from names")
     writer, log = open_empty_topic(to, topic, partitions)
     try:
         with _progress(len(builder)) as on_rows:

@@ -1,14 +1,11 @@
 """The `xrex` command."""
 
 import importlib.metadata
-import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
-from click.exceptions import Exit
 
 from xrex.cli import checkpoint, config, data
-from xrex.report.failures import exit_code_of, leave
 from xrex.train import trainer_recsys
 
 app = typer.Typer(
@@ -31,22 +28,14 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show stack traces, of any command.")] = False,
 ) -> None:
     """Train recommenders on live streams, from production's own config, without drift."""
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run the command line and leave with its exit code."""
-    leave(exit_code_of(run, debug="--debug" in sys.argv))
-
-
-def run() -> int:
-    """The command's exit code; usage errors are printed here, everything else is raised."""
-    try:
-        app(standalone_mode=False)
-    except Exit as done:
-        return done.exit_code
-    return 0
+    trainer_recsys.run_command_line(app)
 
 
 if __name__ == "__main__":

@@ -52,25 +52,37 @@ class EventColumns:
 class RowBuilder:
     """The rows of an event table, in event-time order (ties: table order), built for any choice of row numbers.
 
-    Row i is the i-th event by time; only the first `examples` are kept. Memory: the events and five integers an event,
-    not the histories.
+    examples        only the first events by time; None: all
+    skip            events that become history but no row: row i is event skip + i by time
+    history_until   histories hold none but the first events by time, so that what followed stays unknown; None: any
+
+    Memory: the events and five integers an event, not the histories.
     Raises ConfigError for columns that are missing, named twice or of a type that no row can hold; RunError for
     values that are null or not finite, and for labels other than 0, 1, null.
     """
 
-    def __init__(self, events: pa.Table, columns: EventColumns, max_history: int, examples: int | None = None):
+    def __init__(
+        self,
+        events: pa.Table,
+        columns: EventColumns,
+        max_history: int,
+        examples: int | None = None,
+        *,
+        skip: int = 0,
+        history_until: int | None = None,
+    ):
         _check_names(events, columns)
         self.columns = columns
         times = _times(columns.time, events[columns.time])
         in_time = np.argsort(times, kind="stable")[:examples]
-        events, self.event_time_ms = events.take(in_time), times[in_time]
+        events, self._times_ms, self._skip = events.take(in_time), times[in_time], skip
         self._plain = {name: _plain_column(name, events[name]) for name in columns.plain}
         _check_user(columns.user, self.users)
         self._labels = {name: _label_column(name, events[name]) for name in columns.actions}
         self._references = {name: _reference_column(name, events[name]) for name in columns.references}
         self._weight = _weight_column(events)
         self._action_bits = _action_bits(list(self._labels.values()), len(events))
-        self._by_user, first, self._earlier = _histories(self._plain[columns.user], self.event_time_ms)
+        self._by_user, first, self._earlier = _histories(self._plain[columns.user], self._times_ms, history_until)
         self._history_end = first + self._earlier
         self._history_start = np.maximum(first, self._history_end - max_history)
 
@@ -78,9 +90,14 @@ class RowBuilder:
         return len(self.event_time_ms)
 
     @property
+    def event_time_ms(self) -> np.ndarray:
+        """int64[N]: when the event of each row happened."""
+        return self._times_ms[self._skip :]
+
+    @property
     def users(self) -> pa.Array:
         """The user of each row."""
-        return self._plain[self.columns.user]
+        return self._plain[self.columns.user].slice(self._skip)
 
     def rows(self, numbers: np.ndarray) -> pa.RecordBatch:
         """The rows of these numbers, in the order given.
@@ -92,11 +109,12 @@ class RowBuilder:
         `history_actions` (bit masks), `history_age` (bucket of the seconds since that event): lists, oldest first,
         the newest `max_history`.
         """
+        numbers = numbers + self._skip
         picked = pa.array(numbers)
         out: dict[str, pa.Array] = {
             name: self._plain[name].take(picked) for name in (self.columns.user, *self.columns.user_columns)
         }
-        out[TIME_COLUMN] = pa.array(self.event_time_ms[numbers])
+        out[TIME_COLUMN] = pa.array(self._times_ms[numbers])
         out["user_gap"] = pa.array(self._gap(numbers))
         out["user_events"] = pa.array(bucket(self._earlier[numbers]))
         for name in self.columns.candidate_columns:
@@ -112,7 +130,7 @@ class RowBuilder:
         start, lengths = self._history_start[numbers], (self._history_end - self._history_start)[numbers]
         events = self._by_user[ragged_ranges(start, lengths)]
         picked, offsets = pa.array(events), pa.array(np.r_[0, np.cumsum(lengths)].astype(np.int32))
-        age_s = (np.repeat(self.event_time_ms[numbers], lengths) - self.event_time_ms[events]) / 1_000
+        age_s = (np.repeat(self._times_ms[numbers], lengths) - self._times_ms[events]) / 1_000
         values = {f"history_{name}": self._plain[name].take(picked) for name in self.columns.candidate_columns}
         values["history_actions"] = pa.array(self._action_bits[events])
         values["history_age"] = pa.array(bucket(age_s))
@@ -121,7 +139,7 @@ class RowBuilder:
     def _gap(self, numbers: np.ndarray) -> np.ndarray:
         end = self._history_end[numbers]
         last = self._by_user[np.maximum(end - 1, 0)]
-        gap_s = (self.event_time_ms[numbers] - self.event_time_ms[last]) / 1_000
+        gap_s = (self._times_ms[numbers] - self._times_ms[last]) / 1_000
         return np.where(self._earlier[numbers] > 0, bucket(gap_s), BUCKET_MAX)
 
 
@@ -167,11 +185,12 @@ def ragged_ranges(start: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.arange(lengths.sum()) + np.repeat(start - before, lengths)
 
 
-def _histories(users: pa.Array, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _histories(users: pa.Array, times: np.ndarray, until: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Where each event's history lies. The events are in time order.
 
     Returns int64[N] by_user, first, earlier: the event numbers grouped by user, in time order within one; and for
-    each event the place in `by_user` where its user begins, and how many events of that user have a smaller time.
+    each event the place in `by_user` where its user begins, and how many events of that user have a smaller time and,
+    if given, a number below `until`.
     """
     codes = users.dictionary_encode().indices.to_numpy()
     by_user = np.argsort(codes, kind="stable")
@@ -181,6 +200,9 @@ def _histories(users: pa.Array, times: np.ndarray) -> tuple[np.ndarray, np.ndarr
     tie_start = np.maximum.accumulate(np.where(new_user | _changes(times[by_user]), places, 0))
     first, earlier = np.empty_like(places), np.empty_like(places)
     first[by_user], earlier[by_user] = user_start, tie_start - user_start
+    if until is not None:
+        # A user's events stand in the order of their numbers: those below `until` come first.
+        earlier = np.minimum(earlier, np.bincount(codes[:until], minlength=len(codes))[codes])
     return by_user, first, earlier
 
 

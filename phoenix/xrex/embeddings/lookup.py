@@ -26,8 +26,8 @@ def lookup(block_RD, ids_Bn):
     ids_Bn    int32[b, n]    rows of the whole table that this device's batch rows name, -1 = padding
     Returns (float32[b, n, D], 0 for padding; Gathered).
     """
-    gathered = gather_owned(block_RD, lax.all_gather(ids_Bn.reshape(-1), AXIS, tiled=True))
-    mine = lax.psum_scatter(gathered.rows_ND, AXIS, scatter_dimension=0, tiled=True)
+    gathered = gather_owned(block_RD, of_all_devices(ids_Bn.reshape(-1)))
+    mine = sums_of_mine(gathered.rows_ND)
     return mine.reshape(*ids_Bn.shape, block_RD.shape[1]), gathered
 
 
@@ -38,3 +38,16 @@ def gather_owned(block_RD, ids_N) -> Gathered:
     # JAX wraps negative indices even with mode="fill", so whatever is not ours is moved beyond the last row.
     local = jnp.where((ids_N >= 0) & (local >= 0) & (local < num_rows), local, num_rows)
     return Gathered(local, block_RD.at[local].get(mode="fill", fill_value=0))
+
+
+# On CPU XLA copies what a collective over a single device returns: a quarter of an embedding-bound step.
+
+
+def of_all_devices(part_n):
+    """Every device's part, one after the other."""
+    return part_n if lax.axis_size(AXIS) == 1 else lax.all_gather(part_n, AXIS, tiled=True)
+
+
+def sums_of_mine(whole_N):
+    """This device's part of the sum over all devices."""
+    return whole_N if lax.axis_size(AXIS) == 1 else lax.psum_scatter(whole_N, AXIS, scatter_dimension=0, tiled=True)

@@ -3,10 +3,8 @@
 from collections.abc import Callable
 
 import jax.numpy as jnp
-from jax import lax
 
-from xrex.embeddings.lookup import Gathered
-from xrex.sharding.mesh import AXIS
+from xrex.embeddings.lookup import Gathered, of_all_devices
 
 
 def sparse_update(block_RD, accum_R, scratch_R, gathered: Gathered, grads_Bn_D, rule: Callable, applied):
@@ -21,7 +19,7 @@ def sparse_update(block_RD, accum_R, scratch_R, gathered: Gathered, grads_Bn_D, 
     Returns (block_RD, accum_R, scratch_R).
     """
     num_rows = block_RD.shape[0]
-    grads_ND = lax.all_gather(grads_Bn_D.reshape(-1, block_RD.shape[1]), AXIS, tiled=True)
+    grads_ND = of_all_devices(grads_Bn_D.reshape(-1, block_RD.shape[1]))
     local_N = jnp.where(applied, gathered.local_ids_N, num_rows)
     scratch_R, summed_ND, elected_N = _sum_duplicates(scratch_R, local_N, grads_ND)
     rows_ND, accum_N = rule(gathered.rows_ND, summed_ND, accum_R.at[local_N].get(mode="fill", fill_value=1.0))

@@ -4,6 +4,7 @@ An arena is float32[V, D] with one accumulator per row, float32[V]; rows are dea
 `data`. A table's rows follow those of the tables before it, in the order of the config.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -60,13 +61,13 @@ def flat_ids(arena: Arena, batch: Batch):
 def pooled(arena: Arena, rows_BnD, batch: Batch) -> dict[str, dict]:
     """{group: {feature: float32[B(, L), D]}}: the gathered rows back in their places, an id's rows summed."""
     placed: dict[str, dict] = {"user": {}, "history": {}, "candidates": {}}
-    begin = 0
-    for feature in arena.features:
-        shape = _group(batch, feature.group)[feature.name].shape
-        end = begin + math.prod(shape[1:])
-        block = rows_BnD[:, begin:end].reshape(*shape, arena.embedding_dim)
-        placed[_key(feature.group)][feature.name] = jnp.sum(block, axis=-2)
-        begin = end
+    shapes = [_group(batch, f.group)[f.name].shape for f in arena.features]
+    ends = list(itertools.accumulate(math.prod(shape[1:]) for shape in shapes))
+    # One split, not a slice a feature: its gradient is one concatenation, theirs is a sum of blocks padded to full width.
+    blocks = jnp.split(rows_BnD, ends[:-1], axis=1)
+    for feature, shape, block in zip(arena.features, shapes, blocks, strict=True):
+        rows = block.reshape(*shape, arena.embedding_dim)
+        placed[_key(feature.group)][feature.name] = jnp.sum(rows, axis=-2)
     return placed
 
 

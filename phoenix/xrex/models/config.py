@@ -1,6 +1,8 @@
 """Models and their sizes."""
 
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from xai_configlib import Config, configclass, field
 
@@ -16,7 +18,7 @@ class RankerConfig(Config):
     """Transformer blocks. In the last one only candidates ask, since nobody reads the other tokens' outputs."""
 
     num_heads: int = field(default=2, ge=1)
-    """Query heads; must divide `width`."""
+    """Query heads; twice this must divide `width`, since rotary positions turn pairs of a head's numbers."""
 
     num_kv_heads: int = field(default=2, ge=1)
     """Key and value heads, shared by groups of query heads; must divide `num_heads`."""
@@ -37,7 +39,18 @@ class RankerConfig(Config):
     """Type of activations and matrix products. Weights, tables, norms and logits stay float32."""
 
     embedding_stddev: float = field(policy="may_change", default=0.02, ge=0)
-    """Standard deviation of a fresh embedding row."""
+    """Standard deviation of a fresh embedding row, and of the fresh weights of what is added to such rows (numbers, actions)."""
 
     action_weights: tuple[float, ...] | None = field(policy="may_change", default=None)
     """Weight of each action's loss, in the order of dataset.actions; null: 1 each."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        problems = []
+        if self.width % (2 * self.num_heads):
+            problems.append(f"num_heads = {self.num_heads}: twice this must divide width = {self.width}")
+        if self.num_heads % self.num_kv_heads:
+            problems.append(f"num_kv_heads = {self.num_kv_heads}: must divide num_heads = {self.num_heads}")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self

@@ -13,7 +13,8 @@ from xrex.schema.specs import FeatureSpec
 class Tokens(nnx.Module):
     """Turns the features of one group into vectors of the model's width."""
 
-    def __init__(self, group: str, width: int, inputs: ModelInputs, dtype, rngs: nnx.Rngs):
+    def __init__(self, group: str, config: RankerConfig, inputs: ModelInputs, dtype, rngs: nnx.Rngs):
+        width = config.width
         self.looked_up = [f.name for f in inputs.of_group(group, "id", "ids")]
         self.dense = inputs.of_group(group, "float", "one_hot")
         wide = {f.name: inputs.table(f).embedding_dim for f in inputs.of_group(group, "id", "ids")}
@@ -25,9 +26,7 @@ class Tokens(nnx.Module):
             }
         )
         dense_width = sum(f.max_values if f.kind == "one_hot" else 1 for f in self.dense)
-        self.dense_projection = (
-            nnx.Linear(dense_width, width, use_bias=False, dtype=dtype, rngs=rngs) if dense_width else None
-        )
+        self.dense_projection = small_linear(dense_width, config, dtype, rngs) if dense_width else None
         self.dtype = dtype
 
     def __call__(self, embedded: dict, features: dict) -> list:
@@ -38,6 +37,15 @@ class Tokens(nnx.Module):
             columns = [_as_columns(features[f.name], f) for f in self.dense]
             vectors.append(self.dense_projection(jnp.concatenate(columns, axis=-1).astype(self.dtype)))
         return vectors
+
+
+def small_linear(inputs: int, config: RankerConfig, dtype, rngs: nnx.Rngs) -> nnx.Linear:
+    """Inputs that are no embeddings -> the model's width, at first as small as a fresh embedding row.
+
+    A token is a sum under one norm: at the usual scale of a matrix these inputs would drown the ids for thousands of steps.
+    """
+    init = nnx.initializers.normal(config.embedding_stddev)
+    return nnx.Linear(inputs, config.width, use_bias=False, kernel_init=init, dtype=dtype, rngs=rngs)
 
 
 def _as_columns(values, feature: FeatureSpec):
@@ -52,15 +60,10 @@ class Ranker(nnx.Module):
 
     def __init__(self, config: RankerConfig, inputs: ModelInputs, rngs: nnx.Rngs):
         dtype, width = jnp.dtype(config.compute_dtype), config.width
-        self.max_history = inputs.max_history
-        self.user = Tokens("user", width, inputs, dtype, rngs)
-        self.history = Tokens("history", width, inputs, dtype, rngs)
-        self.candidate = Tokens("candidate", width, inputs, dtype, rngs)
-        self.actions = (
-            nnx.Linear(inputs.num_actions, width, use_bias=False, dtype=dtype, rngs=rngs)
-            if inputs.history_actions
-            else None
-        )
+        self.user = Tokens("user", config, inputs, dtype, rngs)
+        self.history = Tokens("history", config, inputs, dtype, rngs)
+        self.candidate = Tokens("candidate", config, inputs, dtype, rngs)
+        self.actions = small_linear(inputs.num_actions, config, dtype, rngs) if inputs.history_actions else None
         self.history_type = nnx.Param(jnp.zeros((width,)))
         self.candidate_type = nnx.Param(jnp.zeros((width,)))
         self.blocks = nnx.List([Block(config, dtype, rngs) for _ in range(config.num_layers)])
@@ -120,14 +123,14 @@ def attention_pattern(num_user: int, history_length_B, max_history: int, candida
     """Positions int32[B, S] and mask bool[B, S, S] (query, key) of [user][history][candidates].
 
     User and history tokens attend to each other in both directions; a candidate attends to them and to itself, never to
-    another candidate, so its score does not depend on what else was shown. The newest history event stands right before the
-    candidates whatever the history's length; all candidates stand at one position.
+    another candidate, so its score does not depend on what else was shown. All candidates stand at position 0, events at -1
+    (the newest), -2, ..., user fields at 1, 2, ...: neither a history's length nor the shape it is padded to moves anything.
     """
     rows = history_length_B.shape[0]
-    user = jnp.broadcast_to(jnp.arange(num_user), (rows, num_user))
+    user = jnp.broadcast_to(1 + jnp.arange(num_user), (rows, num_user))
     event = jnp.arange(max_history)[None]
-    history = num_user + max_history - history_length_B[:, None] + event
-    candidate = jnp.full((rows, max_candidates), num_user + max_history)
+    history = event - history_length_B[:, None]
+    candidate = jnp.zeros((rows, max_candidates), jnp.int32)
     positions = jnp.concatenate([user, history, candidate], axis=1).astype(jnp.int32)
 
     real = (

@@ -1,5 +1,9 @@
 """The whole config of a run: the sections of config.json."""
 
+from typing import Self
+
+from pydantic import model_validator
+
 from xai_configlib import Config, configclass, field
 from xrex.checkpoint.config import CheckpointConfig
 from xrex.data.config import DatasetConfig
@@ -56,3 +60,12 @@ class TrainerConfig(Config):
 
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     """Progressive metrics."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        weights, actions = self.model.action_weights, self.dataset.actions
+        if weights is not None and len(weights) != len(actions):
+            raise ValueError(
+                f"model.action_weights has {len(weights)} values, dataset.actions has {len(actions)}: give one for each"
+            )
+        return self

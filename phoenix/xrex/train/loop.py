@@ -17,7 +17,7 @@ from xrex.schema.positions import TopicPositions
 from xrex.sharding.global_batch import local_rows, place
 from xrex.train.config import TrainerConfig
 from xrex.train.progress import Progress
-from xrex.train.reporting import Reporter
+from xrex.train.reporting import Reporter, Standing
 from xrex.train.state import TrainState
 from xrex.train.step import StepReport
 from xrex.utils.metadata import MetadataRecorder
@@ -63,7 +63,8 @@ class Loop:
             self.state, self.scratch, report = self.step(self.state, self.scratch, batch, signals)
             report, logits = self._fetch(report)
             self._adopt(delivery, report, logits)
-            self.reporter.after_step(self, delivery, report, waited_s)
+            if self.reporter.after_step(delivery, report, waited_s):
+                self.reporter.line(int(report.step), self.standing())
             status = self._status(report)
             if status is None and self._save_due():
                 self.save()
@@ -76,6 +77,11 @@ class Loop:
     def current_step(self) -> int:
         """Optimizer steps of the lineage so far."""
         return int(self.state.step)
+
+    def standing(self) -> Standing:
+        """Where all processes stand together; all come here."""
+        mine = Standing(self.progress, self.positions, self.stream.lag(), self.reporter.newest_event_ms)
+        return Standing.of_all_processes(mine)
 
     def _place(self, delivery: Delivery, stop: bool):
         """The global batch, and what each process wants the others to know."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from xrex.errors import CheckpointError
 from xrex.metrics.streaming import ProgressiveMetrics
 from xrex.schema.batch import Delivery
 
@@ -60,15 +61,20 @@ class Progress:
         }
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "Progress":
-        """Inverse of to_json."""
-        return cls(
-            ProgressiveMetrics.from_json(value["metrics"]),
-            {name: ProgressiveMetrics.from_json(m) for name, m in value["references"].items()},
-            value["examples"],
-            Counter(value["skipped"]),
-            Counter(value["noted"]),
-        )
+    def from_json(cls, value: dict[str, Any], source: str = "progress.json") -> "Progress":
+        """Inverse of to_json. Raises CheckpointError, naming the source, where the value is none of its results."""
+        try:
+            return cls(
+                ProgressiveMetrics.from_json(value["metrics"]),
+                {name: ProgressiveMetrics.from_json(m) for name, m in value["references"].items()},
+                value["examples"],
+                Counter(value["skipped"]),
+                Counter(value["noted"]),
+            )
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(
+                f"{source}: not what a run writes ({type(error).__name__}: {error}): resume from another step"
+            ) from error
 
     @classmethod
     def merge(cls, parts: "list[Progress]") -> "Progress":

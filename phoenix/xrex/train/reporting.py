@@ -3,69 +3,82 @@
 import json
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xrex.checkpoint import layout, positions
+from xrex.errors import CheckpointError
 from xrex.metrics.throughput import Throughput
 from xrex.report.progress import Progress as Bar
 from xrex.report.progress import table
 from xrex.report.sinks import JsonLines
 from xrex.schema.batch import Delivery
+from xrex.schema.positions import TopicPositions
 from xrex.train.progress import Progress
+from xrex.train.start import command_line
 from xrex.train.step import StepReport
 from xrex.utils.metadata import Jsonable, atomic_write, config_sha256, utc_now
 from xrex.utils.utils import gather_bytes, process_index
-
-if TYPE_CHECKING:
-    from xrex.train.loop import Loop
 
 OPTIMUM = "optimum"
 """The reference whose columns hold the true probabilities of a synthetic world."""
 
 
 @dataclass
-class Whole:
-    """A run over all processes at one step."""
+class Standing:
+    """Where a run stands at one step: the part of one process, or all parts added up."""
 
     progress: Progress
-    partitions: dict[str, Any]
-    """As in positions.json."""
-    lag: dict[str, int]
-    """Messages behind the known end, by partition."""
+    positions: TopicPositions
+    lag: dict[int, int]
+    """Records behind the known end, by kafka partition."""
     newest_event_ms: int | None
+
+    @classmethod
+    def of_all_processes(cls, mine: "Standing") -> "Standing":
+        """The parts of all processes added up, the same on each; all come here."""
+        part = {
+            "progress": mine.progress.to_json(),
+            "positions": positions.to_json({mine.positions.topic: mine.positions}),
+            "lag": list(mine.lag.items()),
+            "newest_event_ms": mine.newest_event_ms,
+        }
+        parts = [json.loads(text) for text in gather_bytes(json.dumps(part).encode())]
+        topics = [positions.from_json(p["positions"])[mine.positions.topic] for p in parts]
+        return cls(
+            Progress.merge([Progress.from_json(p["progress"]) for p in parts]),
+            positions.merge(topics)[mine.positions.topic],
+            dict(sorted((partition, lag) for p in parts for partition, lag in p["lag"])),
+            max((p["newest_event_ms"] for p in parts if p["newest_event_ms"] is not None), default=None),
+        )
 
 
 class Reporter:
     """Collects numbers between two lines and, on process 0, writes them."""
 
-    def __init__(self, run_dir: Path, *, log_every_steps: int, total_steps: int | None):
+    def __init__(self, run_dir: Path, *, log_every_steps: int, total_steps: int | None, examples_before: int):
+        """examples_before  examples that earlier starts of the run have trained: no part of this one's speed"""
         self.run_dir, self.log_every_steps = run_dir, log_every_steps
         primary = process_index() == 0
         self.sink = JsonLines(run_dir / layout.METRICS) if primary else None
         self.bar = Bar(total_steps, sys.stdout) if primary else None
         self.throughput = Throughput(time.monotonic())
-        self.started, self.started_s = utc_now(), time.monotonic()
+        self.started, self.started_s, self.examples_before = utc_now(), time.monotonic(), examples_before
         self.loss_sum = self.loss_weight = 0.0
         self.newest_event_ms: int | None = None
 
-    def say(self, text: str) -> None:
-        """One line, from process 0 alone."""
-        if self.bar:
-            self.bar.line(text)
-
-    def after_step(self, loop: "Loop", delivery: Delivery, report: StepReport, waited_s: float) -> None:
-        """Count a step; every `log_every_steps` write a line. All processes come here at the same steps."""
+    def after_step(self, delivery: Delivery, report: StepReport, waited_s: float) -> bool:
+        """Count a step; whether a line is due. All processes come here at the same steps and get the same answer."""
         self.throughput.add(int(report.examples), waited_s)
         self.loss_sum += float(report.loss_sum)
         self.loss_weight += float(report.loss_weight)
         self.newest_event_ms = max(self.newest_event_ms or 0, delivery.newest_event_ms or 0) or None
-        step = int(report.step)
-        if report.examples > 0 and step % self.log_every_steps == 0:
-            self._line(step, gather(loop))
+        return bool(report.examples > 0 and report.step % self.log_every_steps == 0)
 
-    def _line(self, step: int, whole: Whole) -> None:
+    def line(self, step: int, whole: Standing) -> None:
+        """Write a line of metrics.jsonl and show it; `whole` is of all processes."""
         rates, now_ms = self.throughput.take(time.monotonic()), time.time() * 1_000
         loss = self.loss_sum / max(self.loss_weight, 1e-9)
         self.loss_sum = self.loss_weight = 0.0
@@ -82,7 +95,7 @@ class Reporter:
                 "metrics": window,
                 "examples_per_s": rates.examples_per_s,
                 "input_wait_share": rates.input_wait_share,
-                "lag": whole.lag,
+                "lag": {str(partition): lag for partition, lag in whole.lag.items()},
                 "freshness_s": freshness_s,
             }
         )
@@ -99,46 +112,27 @@ class Reporter:
             },
         )
 
-    def finish(self, loop: "Loop", status: str) -> dict[str, Any]:
-        """Write summary.json, on process 0, and return it; all processes come here."""
-        whole = gather(loop)
-        summary = summarise(
-            whole.progress,
-            whole.partitions,
-            status=status,
-            step=loop.current_step,
-            checkpoint=loop.saved_step,
-            config_sha256=config_sha256(loop.config),
-        )
+    def finish(self, whole: Standing, *, status: str, step: int, config: Jsonable) -> dict[str, Any]:
+        """Write summary.json, on process 0, and return it; the checkpoint of `step` is complete."""
+        partitions = _partitions(whole.positions)
+        sha256 = config_sha256(config)
+        summary = summarise(whole.progress, partitions, status=status, step=step, checkpoint=step, config_sha256=sha256)
+        seconds = time.monotonic() - self.started_s
         summary["times"] = {
             "started": self.started,
             "finished": utc_now(),
-            "seconds": round(time.monotonic() - self.started_s, 3),
+            "seconds": round(seconds, 3),
+            "examples_per_s": round((whole.progress.examples - self.examples_before) / seconds, 1),
         }
-        if self.sink and self.bar:
+        if self.sink:
             write_summary(self.run_dir, summary)
-            self.bar.close()
-            self.sink.close()
         return summary
 
-
-def gather(loop: "Loop") -> Whole:
-    """The parts of all processes added up; the same on each."""
-    part = {
-        "progress": loop.progress.to_json(),
-        "positions": positions.to_json({loop.positions.topic: loop.positions}),
-        "lag": {str(partition): lag for partition, lag in loop.stream.lag().items()},
-        "newest_event_ms": loop.reporter.newest_event_ms,
-    }
-    parts = [json.loads(text) for text in gather_bytes(json.dumps(part).encode())]
-    held = [positions.from_json(p["positions"])[loop.positions.topic] for p in parts]
-    merged = json.loads(positions.to_json(positions.merge(held)))
-    return Whole(
-        Progress.merge([Progress.from_json(p["progress"]) for p in parts]),
-        merged["topics"][0]["partitions"],
-        {partition: lag for p in parts for partition, lag in sorted(p["lag"].items(), key=lambda item: int(item[0]))},
-        max((p["newest_event_ms"] for p in parts if p["newest_event_ms"] is not None), default=None),
-    )
+    def close(self) -> None:
+        """Leave the terminal as it was, and close the file; also of a run that fails."""
+        if self.sink and self.bar:
+            self.bar.close()
+            self.sink.close()
 
 
 def summarise(
@@ -175,48 +169,61 @@ def write_summary(run_dir: Path, summary: dict[str, Any]) -> None:
 def write_failure(run_dir: Path, config: Jsonable, error: str) -> None:
     """summary.json of a run that failed: what its newest complete step holds, since that is what is left of it."""
     steps = layout.complete_steps(run_dir / layout.CHECKPOINTS)
-    summary: dict[str, Any] = {
-        "status": "failed",
-        "step": 0,
-        "checkpoint": None,
-        "config_sha256": config_sha256(config),
-    }
+    sha256 = config_sha256(config)
+    summary: dict[str, Any] = {"status": "failed", "step": 0, "checkpoint": None, "config_sha256": sha256}
     if steps:
-        step_dir = run_dir / layout.CHECKPOINTS / str(steps[-1])
-        topics = json.loads((step_dir / layout.POSITIONS).read_bytes())["topics"]
-        summary = summarise(
-            Progress.from_json(json.loads((step_dir / layout.PROGRESS).read_bytes())),
-            topics[0]["partitions"],
-            status="failed",
-            step=steps[-1],
-            checkpoint=steps[-1],
-            config_sha256=config_sha256(config),
-        )
+        summary |= {"step": steps[-1], "checkpoint": f"{layout.CHECKPOINTS}/{steps[-1]}"}
+        # The step's own files may be what the run has failed of.
+        with suppress(CheckpointError, OSError, ValueError, LookupError):
+            summary = _summary_of_step(run_dir / layout.CHECKPOINTS / str(steps[-1]), sha256)
     write_summary(run_dir, {**summary, "error": error, "times": {"finished": utc_now()}})
+
+
+def _partitions(topic: TopicPositions) -> dict[str, Any]:
+    """As in positions.json."""
+    return json.loads(positions.to_json({topic.topic: topic}))["topics"][0]["partitions"]
+
+
+def _summary_of_step(step_dir: Path, config_sha256: str) -> dict[str, Any]:
+    topics = json.loads((step_dir / layout.POSITIONS).read_bytes())["topics"]
+    return summarise(
+        Progress.from_json(json.loads((step_dir / layout.PROGRESS).read_bytes())),
+        topics[0]["partitions"],
+        status="failed",
+        step=int(step_dir.name),
+        checkpoint=int(step_dir.name),
+        config_sha256=config_sha256,
+    )
 
 
 def closing_lines(run_dir: Path, summary: dict[str, Any]) -> str:
     """What the operator reads last: the figures beside the references, where things are, what to do next."""
+    done = f"{summary['status']}: {summary['examples_trained']:,} examples, step {summary['step']:,}"
+    return "\n".join(
+        [
+            f"{done}, {summary['times']['examples_per_s']:,.0f} examples/s",
+            *(_metric_lines(summary) if summary["examples_trained"] else ()),
+            "",
+            f"run folder  {run_dir}",
+            f"checkpoint  {run_dir / summary['checkpoint']}",
+            f"go on       {command_line('--run-dir', run_dir)}",
+            f"branch off  {command_line('--checkpoint', run_dir, 'optimizer.dense.learning_rate=3e-4')}",
+        ]
+    )
+
+
+def _metric_lines(summary: dict[str, Any]) -> list[str]:
     action, ours = next(iter(summary["metrics"].items()))
     rows = [[f"{name} (reference)", *_figures(m[action])] for name, m in summary["baselines"].items()]
     rows.append(["this run", *_figures(ours)])
     if summary["reference"]:
         rows.append(["optimum (reference)", *_figures(summary["reference"][action])])
-    rate = summary["examples_trained"] / max(summary["times"]["seconds"], 1e-9)
-    return "\n".join(
-        [
-            f"{summary['status']}: {summary['examples_trained']:,} examples, step {summary['step']:,}, {rate:,.0f} examples/s",
-            "",
-            f"Progressive metrics of {action!r} (scored before trained) over the newest tenth:",
-            table(["", "auc", "log loss", "normalized entropy", "calibration"], rows),
-            *_gap_line(summary, action),
-            "",
-            f"run folder  {run_dir}",
-            f"checkpoint  {run_dir / summary['checkpoint']}",
-            f"go on       python -m xrex.train.trainer_recsys --run-dir {run_dir}",
-            f"branch off  python -m xrex.train.trainer_recsys --checkpoint {run_dir} optimizer.dense.learning_rate=3e-4",
-        ]
-    )
+    return [
+        "",
+        f"Progressive metrics of {action!r} (scored before trained) over the newest tenth:",
+        table(["", "auc", "log loss", "normalized entropy", "calibration"], rows),
+        *_gap_line(summary, action),
+    ]
 
 
 def _figures(metrics: dict[str, Any]) -> list[Any]:

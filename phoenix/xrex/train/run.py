@@ -1,7 +1,9 @@
 """One run, from its plan to its summary: opens the run folder and the stream, builds the loop, runs it."""
 
 import json
-from contextlib import ExitStack
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ from xrex.checkpoint import layout, positions
 from xrex.checkpoint.manager import Checkpoints
 from xrex.checkpoint.restore import StepFiles, read_files, restore_state
 from xrex.data.dataset import check_positions, start_positions
-from xrex.errors import PhoenixError
+from xrex.errors import CheckpointError, RunError
+from xrex.report.failures import reason
 from xrex.report.sinks import JsonLines, drop_after
 from xrex.schema.positions import TopicPositions
 from xrex.train.config import TrainerConfig
@@ -21,9 +24,9 @@ from xrex.train.progress import Progress, merge_json
 from xrex.train.reporting import Reporter, closing_lines, write_failure
 from xrex.train.setup import Program, build_program, open_stream
 from xrex.train.signals import StopRequest, stop_on_signals
-from xrex.train.start import Plan
+from xrex.train.start import Plan, command_line
 from xrex.utils.metadata import Environment, MetadataRecorder, Run, Start, config_sha256, utc_now
-from xrex.utils.utils import from_process_zero, process_count, process_index
+from xrex.utils.utils import first_cause, from_process_zero, process_count, process_index
 
 
 def run(config: TrainerConfig, plan: Plan | None) -> int:
@@ -32,18 +35,58 @@ def run(config: TrainerConfig, plan: Plan | None) -> int:
     with ExitStack() as held:
         begun = from_process_zero(lambda: begin(plan, held) if plan else {})
         run_dir = Path(begun["run_dir"])
-        try:
+        with first_cause(), machine_errors_in_words(run_dir):
             loop = build_loop(config, program, begun, held)
             with stop_on_signals() as stop:
                 status = loop.run(stop)
-            summary = loop.reporter.finish(loop, status)
-        except PhoenixError as error:
-            if process_index() == 0:
-                write_failure(run_dir, config, str(error))
-            raise
-    if process_index() == 0:
-        print(closing_lines(run_dir, summary), flush=True)
+                whole = loop.standing()
+                summary = loop.reporter.finish(whole, status=status, step=loop.current_step, config=config)
+    if plan is not None:
+        print(closing_lines(plan.run_dir, summary), flush=True)
     return stop_code(stop, status)
+
+
+@contextmanager
+def machine_errors_in_words(run_dir: Path) -> Iterator[None]:
+    """A full disk, a device without memory or a process that has gone is a RunError that says what can be done."""
+    go_on = command_line("--run-dir", run_dir)
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        first = str(error).strip().split("\n")[0][:500]
+        if "RESOURCE_EXHAUSTED" in first:
+            what = (
+                "a device is out of memory: lower trainer.global_batch_size, make tables smaller, or use more devices"
+            )
+        else:
+            what = f"a device failed, or another process has gone: look at the others' last lines; to go on: {go_on}"
+        raise RunError(f"{what} ({first})") from error
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise RunError(
+            f"{error.filename or run_dir}: {error.strerror or error}; once that is mended, go on: {go_on}"
+        ) from error
+
+
+@contextmanager
+def failure_noted(run_dir: Path, config: TrainerConfig) -> Iterator[None]:
+    """summary.json tells of whatever ends the block, also of a defect."""
+    try:
+        yield
+    except Exception as error:
+        try:
+            write_failure(run_dir, config, reason(error))
+        except (OSError, CheckpointError) as second:
+            print(f"{run_dir / layout.SUMMARY}: cannot be written: {second}", file=sys.stderr)
+        raise
+
+
+def finish_save(checkpoints: Checkpoints) -> None:
+    """Also of a run that fails the save in the background is worth its wait; among several processes, who may have gone?"""
+    if process_count() == 1:
+        with suppress(CheckpointError):  # of a save that failed the error is on its way already
+            checkpoints.wait()
 
 
 def stop_code(stop: StopRequest, status: str) -> int:
@@ -54,10 +97,19 @@ def stop_code(stop: StopRequest, status: str) -> int:
 def begin(plan: Plan, held: ExitStack) -> dict[str, Any]:
     """Process 0: take the run folder, find out where the stream stands, fix it in run.json; what the others need of it.
 
-    Raises RunError where the folder or the log cannot be used, LogError where positions do not fit the log.
+    Raises ConfigError where the folder is in use, RunError where it cannot be used, LogError where the log cannot, or
+    where positions do not fit it.
     """
+    held.enter_context(layout.lock_run_folder(plan.run_dir))
+    _refuse_overtaken(plan.run_dir, _own_step(plan))  # before any note: the summary there is the other one's
+    held.enter_context(failure_noted(plan.run_dir, plan.config))
+    with machine_errors_in_words(plan.run_dir):
+        return fix_start(plan)
+
+
+def fix_start(plan: Plan) -> dict[str, Any]:
+    """The start of a run whose folder is held: where it stands, from then on in its config.json and run.json."""
     run_dir, config = plan.run_dir, plan.config
-    held.enter_context(layout.lock_run_folder(run_dir))
     own_step = _own_step(plan)
     saved = None if own_step is None else read_files(own_step)
     topic = first_positions(plan, saved)
@@ -65,14 +117,15 @@ def begin(plan: Plan, held: ExitStack) -> dict[str, Any]:
     recorder = MetadataRecorder()
     recorder.record_run(run, config)
     recorder.write(run_dir)
+    (run_dir / layout.SUMMARY).unlink(missing_ok=True)  # the last start's; a run that is killed has none
     if plan.kind == "restart":
         for path in [run_dir / layout.METRICS, *run_dir.glob("journal-*.jsonl")]:
             drop_after(path, 0 if own_step is None else int(own_step.name))
     for partition, at in sorted(topic.partitions.items()):
         end = "" if at.end_offset is None else f", to offset {at.end_offset}"
-        print(f"{topic.topic} partition {partition}: from offset {at.offset} row {at.row}{end}")
+        print(f"{topic.topic} partition {partition}: from offset {at.offset} row {at.row}{end}", flush=True)
     return {
-        "run_dir": str(run_dir),
+        "run_dir": str(run_dir.absolute()),
         "restore_from": None if plan.restore_from is None else str(plan.restore_from),
         "own_step": None if own_step is None else int(own_step.name),
         "positions": positions.to_json({topic.topic: topic}),
@@ -127,9 +180,17 @@ def build_loop(config: TrainerConfig, program: Program, begun: dict[str, Any], h
     recorder = MetadataRecorder()
     recorder.record_run(Run.from_json(begun["run"]), config)
     topic = positions.from_json(begun["positions"])[config.dataset.topic_name]
-    progress = restored_progress(config, begun["progress"])
+    progress = restored_progress(config, begun["progress"], restore_from)
+    held.callback(finish_save, checkpoints)
     stream = open_stream(config, topic)
     held.callback(stream.close)
+    reporter = Reporter(
+        run_dir,
+        log_every_steps=trainer.log_every_steps,
+        total_steps=trainer.max_steps,
+        examples_before=progress.examples,
+    )
+    held.callback(reporter.close)
     return Loop(
         config=config,
         mesh=program.mesh,
@@ -142,16 +203,16 @@ def build_loop(config: TrainerConfig, program: Program, begun: dict[str, Any], h
         progress=progress if process_index() == 0 else progress.cleared(),
         checkpoints=checkpoints,
         recorder=recorder,
-        reporter=Reporter(run_dir, log_every_steps=trainer.log_every_steps, total_steps=trainer.max_steps),
+        reporter=reporter,
         journal=JsonLines(run_dir / layout.journal(process_index())) if trainer.journal else None,
         saved_step=begun["own_step"],
     )
 
 
-def restored_progress(config: TrainerConfig, saved: str | None) -> Progress:
+def restored_progress(config: TrainerConfig, saved: str | None, step: str | None) -> Progress:
     """progress.json of the restored step, or a fresh start."""
     if saved is not None:
-        return Progress.from_json(json.loads(saved))
+        return Progress.from_json(json.loads(saved), f"{step}/{layout.PROGRESS}")
     return Progress.start(config.dataset.actions, config.dataset.references, config.evaluation.window_examples)
 
 
@@ -164,3 +225,10 @@ def _own_step(plan: Plan) -> Path | None:
         and step.parent.resolve() == (plan.run_dir / layout.CHECKPOINTS).resolve()
     )
     return step if ours else None
+
+
+def _refuse_overtaken(run_dir: Path, own_step: Path | None) -> None:
+    """The plan was made before the lock was held: another trainer may have written steps since."""
+    newest = layout.newest_step(run_dir / layout.CHECKPOINTS, lambda line: None)
+    if newest is not None and (own_step is None or newest.name != own_step.name):
+        raise RunError(f"{run_dir}: another process has trained here in the last seconds; start again")

@@ -13,7 +13,6 @@ from xrex.data.assignment import partitions_of
 from xrex.data.config import DatasetConfig
 from xrex.data.prefetch import Stream
 from xrex.embeddings.table import Arena, arenas
-from xrex.errors import ConfigError
 from xrex.models.config import RankerConfig
 from xrex.models.ranker import Ranker
 from xrex.optim.dense import dense_optimizer
@@ -87,25 +86,13 @@ def build_program(config: TrainerConfig) -> Program:
 
 
 def ranker(config: TrainerConfig, inputs: ModelInputs) -> Ranker:
-    """The model with fresh weights, which depend on the seed alone. Raises ConfigError where its sizes do not fit."""
-    model, problems = config.model, []
-    if model.width % (2 * model.num_heads):
-        problems.append(f"model.num_heads = {model.num_heads}: twice this must divide model.width = {model.width}")
-    if model.num_heads % model.num_kv_heads:
-        problems.append(f"model.num_kv_heads = {model.num_kv_heads}: must divide model.num_heads = {model.num_heads}")
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return Ranker(model, inputs, nnx.Rngs(jax.random.fold_in(jax.random.key(config.trainer.seed), 0)))
+    """The model with fresh weights, which depend on the seed alone."""
+    return Ranker(config.model, inputs, nnx.Rngs(jax.random.fold_in(jax.random.key(config.trainer.seed), 0)))
 
 
 def action_weights(config: RankerConfig, actions: tuple[str, ...]) -> tuple[float, ...]:
     """One loss weight an action, as the model's config says."""
-    weights = config.action_weights or (1.0,) * len(actions)
-    if len(weights) != len(actions):
-        raise ConfigError(
-            f"model.action_weights has {len(weights)} values, dataset.actions has {len(actions)}: give one for each action"
-        )
-    return weights
+    return config.action_weights or (1.0,) * len(actions)
 
 
 def open_stream(config: TrainerConfig, positions: TopicPositions) -> Stream:

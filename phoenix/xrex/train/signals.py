@@ -2,7 +2,7 @@
 
 import os
 import signal
-import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,22 +17,41 @@ class StopRequest:
         """True once a signal came."""
         return self.signum is not None
 
-    def receive(self, signum: int, _frame) -> None:
+    def receive(self, signum: int) -> None:
         """The first signal is noted; the second ends the process at once, the newest complete checkpoint stays."""
         if self.signum is not None:
             os._exit(128 + signum)
         self.signum = signum
-        sys.stderr.write(f"{signal.Signals(signum).name}: saving after this step; send it again to leave at once\n")
-        sys.stderr.flush()
+        name = signal.Signals(signum).name
+        os.write(2, f"{name}: saving after this step; send it again to leave at once\n".encode())
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Watch SIGINT and SIGTERM while the block runs."""
+    """Watch SIGINT and SIGTERM while the block runs; an answer comes at once, also during a compilation.
+
+    Python runs a signal's handler only between two instructions of the main thread, which may be away for minutes. The
+    number of the signal arrives in the pipe at once, and a thread reads it there.
+    """
     request = StopRequest()
-    before = {s: signal.signal(s, request.receive) for s in (signal.SIGINT, signal.SIGTERM)}
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    fd_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    before = {s: signal.signal(s, lambda signum, frame: None) for s in (signal.SIGINT, signal.SIGTERM)}
+    watcher = threading.Thread(target=_watch, args=(reader, request), name="xrex-signals", daemon=True)
+    watcher.start()
     try:
         yield request
     finally:
+        signal.set_wakeup_fd(fd_before)
         for signum, handler in before.items():
             signal.signal(signum, handler)
+        os.close(writer)  # ends the watcher
+        watcher.join()
+
+
+def _watch(reader: int, request: StopRequest) -> None:
+    with open(reader, "rb", buffering=0) as signals:
+        while signum := signals.read(1):
+            if signum[0] in (signal.SIGINT, signal.SIGTERM):
+                request.receive(signum[0])

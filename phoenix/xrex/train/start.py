@@ -116,8 +116,8 @@ def plan_child(options: Options, checkpoint: str) -> Plan:
     )
     config = _trainer_config(judged.config)
     run_dir = options.run_dir or default_run_dir(config)
-    _refuse_used(run_dir)
     _refuse_nested(run_dir, step_dir)
+    _refuse_used(run_dir)
     _check_child(config, production, int(step_dir.name), options.start_at)
     origins = provenance(config, file=mapping, overridden=overridden, production=production)
     return Plan(
@@ -143,7 +143,7 @@ def plan_restart(options: Options, run_dir: Path) -> Plan:
     judged = reconcile(before, experiment, mode="restart", overridden=overridden, given=_paths(mapping or {}))
     _refuse_forbidden(judged, _remedy(judged, options, run_dir))
     config = _trainer_config(judged.config)
-    restore_from = layout.newest_step(run_dir / layout.CHECKPOINTS, notes.append)
+    restore_from = layout.newest_step(layout.open_path(run_dir) / layout.CHECKPOINTS, notes.append)
     if restore_from is None and run.parent is not None:
         restore_from = layout.resolve(run.parent.step_path, notes.append)
     origins = run.provenance | _anew(judged, provenance(config, file=mapping, overridden=overridden))
@@ -225,11 +225,13 @@ def _check_options(options: Options) -> None:
     if options.start_at not in (None, *START_AT):
         raise ConfigError(f"--start-at = {options.start_at!r}: expected {' or '.join(START_AT)}")
     if options.run_dir is not None and (options.run_dir / layout.STATE).is_dir():
-        raise ConfigError(f"--run-dir {options.run_dir}: a step of a run; name its run folder, or give it to --checkpoint")
+        raise ConfigError(
+            f"--run-dir {options.run_dir}: a step of a run; name its run folder, or give it to --checkpoint"
+        )
 
 
 def _refuse_used(run_dir: Path) -> None:
-    if (run_dir / layout.CHECKPOINTS).exists():
+    if (run_dir / layout.CHECKPOINTS).is_dir():
         raise ConfigError(
             f"--run-dir {run_dir}: holds checkpoints but no {layout.RUN}; choose another and give this one to --checkpoint"
         )

@@ -3,45 +3,66 @@
 The same command runs on a laptop and on every host of a pod. Process 0 reads the config and decides; the others receive it.
 """
 
+import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from xai_configlib import load_text
+from xai_configlib.errors import shown
 from xrex.checkpoint import layout
+from xrex.data.log.security import check_log
 from xrex.errors import ConfigError
-from xrex.report.failures import exit_code_of, leave
+from xrex.report.failures import exit_code_of, invoke, leave, utf8_output
 from xrex.train.config import TrainerConfig
 from xrex.train.start import Options, Plan, plan
 from xrex.utils.metadata import code_version, package_versions
-from xrex.utils.utils import agree, exit_now, from_process_zero, process_count, process_index, start_distributed
+from xrex.utils.utils import (
+    agree,
+    exit_now,
+    first_cause,
+    from_process_zero,
+    process_count,
+    process_index,
+    raise_together,
+    start_distributed,
+)
 
 _CONFIG_FILENAME = layout.CONFIG
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def _read_checkpoint_kafka_config(ctx: Any) -> tuple[str | None, int | None]:
     """Topic and partition count that a checkpoint's config names; (None, None) where it has no config.json.
 
     ctx  anything with `ctx.checkpoint.path`, the checkpoint's step folder
-    The file may hold a whole config, or a dataset section alone. Raises ConfigError if it is broken.
+    The file may hold a whole config, or a dataset section alone; a field that it leaves out is None.
+    Raises ConfigError if it is broken.
     """
-    path = Path(ctx.checkpoint.path) / _CONFIG_FILENAME
-    if not path.exists():
+    path = layout.open_path(ctx.checkpoint.path) / _CONFIG_FILENAME
+    try:
+        mapping = load_text(path.read_bytes(), str(path))
+    except FileNotFoundError:
         return None, None
-    mapping = load_text(path.read_bytes(), str(path))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
     dataset = mapping.get("dataset", mapping)
     if not isinstance(dataset, dict):
         raise ConfigError(f"{path}: dataset: expected an object with topic_name and num_kafka_partitions")
     topic, partitions = dataset.get("topic_name"), dataset.get("num_kafka_partitions")
-    if topic is not None and not isinstance(topic, str):
-        raise ConfigError(f"{path}: dataset.topic_name = {topic!r}: expected a topic's name")
-    if partitions is not None and (type(partitions) is not int or partitions < 1):
-        raise ConfigError(f"{path}: dataset.num_kafka_partitions = {partitions!r}: expected an integer from 1 on")
+    problems = []
+    if "topic_name" in dataset and not (isinstance(topic, str) and _TOPIC_NAME.fullmatch(topic)):
+        problems.append(f"{path}: dataset.topic_name = {shown(topic)}: expected 1 to 249 of A-Z a-z 0-9 . _ -")
+    if "num_kafka_partitions" in dataset and (type(partitions) is not int or partitions < 1):
+        problems.append(f"{path}: dataset.num_kafka_partitions = {shown(partitions)}: expected an integer from 1 on")
+    if problems:
+        raise ConfigError("\n".join(problems))
     return topic, partitions
 
 
+@first_cause()
 def train(options: Options, *, dry_run: bool = False, print_config: bool = False) -> int:
     """A run from its command line to its exit code. Raises ConfigError or PhoenixError, with the same words everywhere."""
     start_distributed()
@@ -51,6 +72,7 @@ def train(options: Options, *, dry_run: bool = False, print_config: bool = False
     agree("the code and its packages", f"{code_version()} {package_versions()}")
     if print_config:
         return say(config.to_json())
+    raise_together(wrong_here(config))
     if dry_run:
         return say("dry run: the config is valid; nothing was connected to, created or changed\n")
     # JAX and the rest of the program come in only now: a wrong config is reported in the time that reading it takes.
@@ -65,6 +87,15 @@ def decide(options: Options, chosen: list[Plan], *, quiet: bool) -> TrainerConfi
     if not quiet:
         print(f"run folder {chosen[0].run_dir}", *chosen[0].lines(), sep="\n", flush=True)
     return chosen[0].config
+
+
+def wrong_here(config: TrainerConfig) -> ConfigError | None:
+    """What a valid config lacks on this machine, such as a secret."""
+    try:
+        check_log(config.dataset.log, config.dataset.topic_name)
+    except ConfigError as error:
+        return error
+    return None
 
 
 def say(text: str) -> int:
@@ -87,14 +118,21 @@ def command(
         str | None, typer.Option(help="earliest or latest: where the stream begins, at a run's first start.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything that can be checked without a broker.")
+        bool, typer.Option("--dry-run", help="Check what can be checked without a broker and without devices.")
     ] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the resolved config.json.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show stack traces.")] = False,
 ) -> None:
     """Train a recommender on a stream, from a config or from production's checkpoint."""
+    del debug  # exit_code_of looks at the command line: it must also know when this function is never reached.
     options = Options(config, checkpoint, run_dir, start_at, tuple(overrides or ()))
-    code = exit_code_of(lambda: train(options, dry_run=dry_run, print_config=print_config), debug=debug)
+    raise typer.Exit(exit_code_of(lambda: train(options, dry_run=dry_run, print_config=print_config)))
+
+
+def run_command_line(app: typer.Typer) -> NoReturn:
+    """Run a command line and end the process with its exit code; of several processes, an error ends this one at once."""
+    utf8_output()
+    code = exit_code_of(lambda: invoke(app, sys.argv[1:]))
     if code and process_count() > 1:
         exit_now(code)
     leave(code)
@@ -104,4 +142,4 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 app.command()(command)
 
 if __name__ == "__main__":
-    app()
+    run_command_line(app)

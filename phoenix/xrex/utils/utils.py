@@ -2,16 +2,24 @@
 
 Everything travels as uint8, so neither a dtype nor a 64-bit number passes through JAX. Every function here is a meeting
 point: all processes call it, in the same order. With one process none of them touches JAX.
+
+No process waits for ever and none dies without words: a watchdog in each hears which process failed first, and why.
 """
 
+import atexit
 import contextlib
+import ctypes
 import hashlib
+import itertools
 import json
 import os
+import signal
+import socket
 import struct
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -24,11 +32,19 @@ T = TypeVar("T")
 
 INITIALIZATION_TIMEOUT_S = 60
 """How long the processes wait for the last one to start."""
+BEAT_S = 1.0
+"""Every process shows at this interval that it is there."""
+SILENT_BEATS = 10
+"""A process that let so many beats pass has gone; the others end, and name it."""
 HEARTBEAT_TIMEOUT_S = 20
-"""A process that was silent for this long is dead; the others are ended."""
+"""JAX's own limit, which aborts the others: for a process whose watchdog does not run."""
 SHUTDOWN_TIMEOUT_S = 20
 """How long the processes wait for each other at the end."""
 COORDINATOR_LINGER_S = 1.0
+GRACE_S = 2.0
+"""How long the main thread may take to come to the error of another process by itself, which leaves a summary."""
+CLEANUP_S = 3.0
+"""How long it may then take to leave. Together less than _abort_slowly gives."""
 CHUNK_BYTES = 8 * 2**20
 
 _HEADER = struct.Struct("<QQ")
@@ -54,9 +70,10 @@ def start_distributed() -> None:
     """Meet the other processes, if the environment says that there are any.
 
     Reads JAX_NUM_PROCESSES (unset or 1: there are none), JAX_PROCESS_ID and JAX_COORDINATOR_ADDRESS ("HOST:PORT" of
-    process 0), as scripts/run_multihost.sh sets them. Raises ConfigError if one is missing or wrong. A process that
-    does not come within INITIALIZATION_TIMEOUT_S ends the others (abort by JAX, exit code -6).
+    process 0), as scripts/run_multihost.sh sets them. Raises ConfigError if one is missing or wrong. If not all come
+    within INITIALIZATION_TIMEOUT_S, those that did end with a line and exit code 1. Starts this process's watchdog.
     """
+    global _watchdog
     count = _environment_int("JAX_NUM_PROCESSES", 1, None) if "JAX_NUM_PROCESSES" in os.environ else 1
     if count == 1 or _is_distributed():
         return
@@ -69,31 +86,59 @@ def start_distributed() -> None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # The preemption service takes SIGTERM away from the trainer, which stops all processes at the same step itself.
     jax.config.update("jax_enable_preemption_service", False)
-    jax.distributed.initialize(
-        address,
-        count,
-        index,
-        initialization_timeout=INITIALIZATION_TIMEOUT_S,
-        heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S,
-        shutdown_timeout_seconds=SHUTDOWN_TIMEOUT_S,
-    )
-    # Gloo gives the first collective 30 s. Connect now, while all are here: later ones may wait for a slow process 0.
-    gather_bytes(b"")
+    _abort_slowly()
+    limit = threading.Timer(INITIALIZATION_TIMEOUT_S, _give_up_waiting, (index, count, address))
+    limit.daemon = True
+    limit.start()
+    try:
+        jax.distributed.initialize(
+            address,
+            count,
+            index,
+            initialization_timeout=INITIALIZATION_TIMEOUT_S,
+            heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S,
+            shutdown_timeout_seconds=SHUTDOWN_TIMEOUT_S,
+        )
+    finally:
+        limit.cancel()
+    if (store := _key_value_store()) is not None:
+        _watchdog = _Watchdog(store, index, count, address)
+    with _stdout_on_stderr():  # Gloo tells there who is connected
+        # Gloo gives the first collective 30 s. Connect now, while all are here: later ones may wait for a slow process 0.
+        gather_bytes(b"")
 
 
 def exit_now(code: int) -> NoReturn:
-    """Leave without waiting for anybody: what a process of several does on an error, after printing it.
+    """Leave a run of several processes: together with the others, or at once if this or another process has failed.
 
-    JAX's exit handler would wait at a barrier for processes that themselves wait for this one in a collective; until
-    the time-outs strike, all hang. os._exit closes the sockets, which the others notice at once.
+    After a failure JAX's exit handler would wait at a barrier for processes that themselves wait for this one in a
+    collective; until the time-outs strike, all hang. os._exit closes the sockets, which the others notice at once.
     """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    if process_count() > 1 and process_index() == 0:
+    if _watchdog is not None and not _watchdog.failed.is_set():
+        _watchdog.end()
+    elif process_count() > 1 and process_index() == 0:
         # The coordinator lives in process 0, and JAX aborts the others when it goes. Let them say their reason first.
         time.sleep(COORDINATOR_LINGER_S)
     os._exit(code)
+
+
+@contextlib.contextmanager
+def first_cause() -> Iterator[None]:
+    """What a process of several does with an error: tell it the others, and raise instead of it what was told before.
+
+    A failure that comes from another process, such as a broken collective, waits for that one's words; they are raised
+    with its class. Whoever does not come here in time is ended by its watchdog, with the same words and exit code.
+    """
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        first = error if _watchdog is None else _watchdog.tell(error)
+        if first is error:
+            raise
+        raise first from error
 
 
 def broadcast_one_to_all(x: Any) -> Any:
@@ -116,7 +161,7 @@ def broadcast_one_to_all(x: Any) -> Any:
     else:
         kind, payload = _broadcast_bytes(0, b"")
     if kind == _ERROR:
-        raise x if process_index() == 0 else _error_from_bytes(payload)
+        raise x if process_index() == 0 else _shared(_error_from_bytes(payload))
     if kind == _CONFIG:
         return _config_everywhere(payload)
     return payload if kind == _BYTES else _tree_from_bytes(payload)
@@ -148,7 +193,7 @@ def raise_together(error: BaseException | None) -> None:
         return _raised_or_returned(error)
     for index, data in enumerate(gather_bytes(_error_to_bytes(error) if error else b"")):
         if data:
-            raise (error if error and index == process_index() else _error_from_bytes(data)) from None
+            raise (error if error and index == process_index() else _shared(_error_from_bytes(data))) from None
 
 
 def agree(name: str, data: bytes | str) -> None:
@@ -176,6 +221,193 @@ def gather_bytes(data: bytes) -> list[bytes]:
         for part, row in zip(parts, process_allgather(_block(data, start, max(lengths))), strict=True):
             part += row.tobytes()
     return [bytes(part[:length]) for part, length in zip(parts, lengths, strict=True)]
+
+
+class _Watchdog:
+    """Two threads that hear of the first failure of all processes, and leave if the main thread does not.
+
+    They use the key-value store of JAX's coordination service, which lives in process 0: whoever fails first writes its
+    reason there, and each process its beats. Process 0 watches the beats of all, the others whether process 0 answers.
+    """
+
+    def __init__(self, store: Any, index: int, count: int, address: str):
+        self.store, self.index, self.address = store, index, address
+        self.watched = range(1, count) if index == 0 else range(1)
+        self.beats = 0
+        """Those of ours that process 0 has noted."""
+        self.heard: dict[int, Any] = {}
+        """By process: its newest beat."""
+        self.silent = dict.fromkeys(self.watched, 0)
+        """By process: how often we looked since then. No clock: all may be stopped together, and go on."""
+        self.first: Exception | None = None
+        self.first_known, self.failed, self.ending = threading.Event(), threading.Event(), False
+        self.threads = [threading.Thread(target=work, daemon=True) for work in (self._beat, self._listen)]
+        for thread in self.threads:
+            thread.start()
+        atexit.register(self.end)
+
+    def tell(self, error: BaseException) -> BaseException:
+        """The main thread has failed: the first failure of all processes, which may be this one."""
+        if _is_consequence(error):
+            self.first_known.wait((SILENT_BEATS + 5) * BEAT_S)
+        if not _is_shared(error) and self.first is None:
+            try:
+                self.store.key_value_set_bytes(_FIRST, _error_to_bytes(error, f"process {self.index} failed: "))
+            except Exception:  # another was faster, or process 0 has gone
+                self.first_known.wait(GRACE_S)
+        self.failed.set()
+        first = self.first
+        return error if first is None or _is_shared(error) or str(first).endswith(str(error)) else first
+
+    def end(self) -> None:
+        """The run is over: wait for the others, watched to the last, and stop."""
+        if not self.failed.is_set():
+            self.ending = True
+            sys.modules["jax"].distributed.shutdown()
+            for thread in self.threads:
+                thread.join(2 * BEAT_S)
+
+    def _beat(self) -> None:
+        for beat in itertools.count(1):
+            try:
+                self.store.key_value_set_bytes(f"{_BEATS}{self.index}", b"%d" % beat, allow_overwrite=True)
+            except Exception:  # process 0 has gone, or all is over: _listen sees it too
+                return
+            self.beats = beat
+            time.sleep(BEAT_S)
+
+    def _listen(self) -> None:
+        first = None
+        while first is None:
+            try:
+                first = _error_from_bytes(self.store.blocking_key_value_get_bytes(_FIRST, int(1_000 * BEAT_S)))
+            except Exception as error:
+                if "DEADLINE_EXCEEDED" in str(error):  # nobody has failed
+                    first = self._silence()
+                elif self.ending:
+                    return
+                else:
+                    first = RunError(_PROCESS_0_GONE)
+        self.first = first
+        self.first_known.set()
+        if self.failed.wait(GRACE_S):
+            time.sleep(CLEANUP_S)
+        _say_and_exit(first)
+
+    def _silence(self) -> RunError | None:
+        """The error that names the processes without a beat, once there are any."""
+        try:
+            beats = dict(self.store.key_value_dir_get_bytes(_BEATS)) if self.index == 0 else {f"{_BEATS}0": self.beats}
+        except Exception:
+            return None
+        for process in self.watched:
+            beat = beats.get(f"{_BEATS}{process}")
+            self.silent[process] = self.silent[process] + 1 if beat == self.heard.get(process) else 0
+            self.heard[process] = beat
+        # JAX aborts us at once when process 0 dies, and its thread that sleeps in _abort_slowly answers no calls.
+        if self.index and self.silent[0] and (error := _refused(self.address)):
+            return RunError(f"{_PROCESS_0_GONE} ({error})")
+        gone = [str(process) for process, looks in self.silent.items() if looks >= SILENT_BEATS]
+        if not gone:
+            return None
+        who = f"process {gone[0]} has" if len(gone) == 1 else f"processes {', '.join(gone)} have"
+        error = RunError(f"{who} not answered for {SILENT_BEATS * BEAT_S:.0f} s: {_HINT}")
+        if self.index == 0:
+            with contextlib.suppress(Exception):
+                self.store.key_value_set_bytes(_FIRST, _error_to_bytes(error))
+        return error
+
+
+_watchdog: _Watchdog | None = None
+_FIRST, _BEATS = "xrex/first", "xrex/beats/"
+_HINT = "killed, out of memory, stopped or cut off; see its last lines and its machine, then go on from the checkpoint"
+_PROCESS_0_GONE = f"process 0 has gone without a word: {_HINT}"
+
+
+def _key_value_store() -> Any:
+    """JAX's client of the coordination service: private, but the one store that all processes reach."""
+    try:
+        from jax._src.distributed import global_state
+
+        store: Any = global_state.client
+        _ = store.key_value_set_bytes, store.key_value_dir_get_bytes, store.blocking_key_value_get_bytes
+        return store
+    except (ImportError, AttributeError) as error:
+        print(f"warning: no watchdog with this jax ({error}): see only the failing process's lines", file=sys.stderr)
+        return None
+
+
+def _abort_slowly() -> None:
+    """Give the watchdog 6 s when a thread of JAX aborts the process, as it does at once when process 0 has gone.
+
+    The handler of SIGABRT (6) becomes sleep() of the C library, which gets the number as its argument and needs neither
+    Python nor memory. When it returns, the abort goes on.
+    """
+    libc = ctypes.CDLL(None)
+    libc.signal(signal.SIGABRT, ctypes.cast(libc.sleep, ctypes.c_void_p))
+
+
+def _give_up_waiting(index: int, count: int, address: str) -> None:
+    """End this process because not all have come; JAX would abort it a few seconds later."""
+    words = f"of {count} processes at least one has not come to {address} within {INITIALIZATION_TIMEOUT_S} s"
+    if index and (error := _refused(address)):
+        words = f"process 0 does not listen at {address} after {INITIALIZATION_TIMEOUT_S} s ({error})"
+    _say_and_exit(RunError(f"{words}: see that all run, with the same JAX_COORDINATOR_ADDRESS and JAX_NUM_PROCESSES"))
+
+
+def _refused(address: str) -> OSError | None:
+    """Why nobody can be reached at HOST:PORT; None if somebody listens there, or does not answer."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=BEAT_S).close()
+    except TimeoutError:
+        return None
+    except OSError as error:
+        return error
+    return None
+
+
+def _say_and_exit(error: Exception) -> NoReturn:
+    """End the process from a thread, whatever the main thread does."""
+    text = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in str(error))
+    os.write(2, f"{text}\n".encode(errors="backslashreplace"))
+    if _watchdog is not None and _watchdog.index == 0:
+        time.sleep(COORDINATOR_LINGER_S)
+    os._exit(errors.exit_code(error))
+
+
+@contextlib.contextmanager
+def _stdout_on_stderr() -> Iterator[None]:
+    """What native code prints on stdout goes to stderr: stdout belongs to the command's answer."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _is_consequence(error: BaseException | None) -> bool:
+    """Whether it may come from another process that has gone: a failed collective or a lost coordinator."""
+    while error is not None:
+        text = str(error)
+        if "Gloo" in text or (type(error).__name__ == "JaxRuntimeError" and "RESOURCE_EXHAUSTED" not in text):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _shared(error: Exception) -> Exception:
+    error.add_note("raised on every process")
+    return error
+
+
+def _is_shared(error: BaseException) -> bool:
+    """Whether every process gets this error from the one that had it, which tells it."""
+    return "raised on every process" in getattr(error, "__notes__", ())
 
 
 def _raised_or_returned(x: Any) -> Any:
@@ -238,12 +470,13 @@ def _config_everywhere(payload: bytes) -> Config:
     return config
 
 
-def _error_to_bytes(error: BaseException) -> bytes:
+def _error_to_bytes(error: BaseException, prefix: str = "") -> bytes:
     """The nearest class of ours that the error is of, and its words."""
     for base in type(error).__mro__:
         if vars(errors).get(base.__name__) is base:
-            return json.dumps([base.__name__, str(error)]).encode()
-    return json.dumps(["RunError", f"process {process_index()}: {type(error).__name__}: {error}"]).encode()
+            return json.dumps([base.__name__, f"{prefix}{error}"]).encode()
+    prefix = prefix or f"process {process_index()}: "
+    return json.dumps(["RunError", f"{prefix}{type(error).__name__}: {error}"]).encode()
 
 
 def _error_from_bytes(data: bytes) -> Exception:

@@ -52,12 +52,13 @@ def slow_bucket(x: float) -> int:
     return min(math.floor(math.log2(x + 1)), 24)
 
 
-def slow_rows(events: list[dict], max_history: int) -> list[dict]:
+def slow_rows(events: list[dict], max_history: int, skip: int = 0, history_until: int | None = None) -> list[dict]:
     rows = []
-    for event in sorted(events, key=lambda event: event["event_time_ms"]):
+    in_time = sorted(events, key=lambda event: event["event_time_ms"])
+    for event in in_time[skip:]:
         now = event["event_time_ms"]
-        earlier = [old for old in events if old["user"] == event["user"] and old["event_time_ms"] < now]
-        earlier.sort(key=lambda old: old["event_time_ms"])
+        known = in_time[:history_until]
+        earlier = [old for old in known if old["user"] == event["user"] and old["event_time_ms"] < now]
         kept = earlier[-max_history:]
         row = {name: event[name] for name in ("user", "age", "event_time_ms", "weight")}
         row["user_gap"] = slow_bucket((now - earlier[-1]["event_time_ms"]) / 1_000) if earlier else 24
@@ -78,6 +79,17 @@ def slow_rows(events: list[dict], max_history: int) -> list[dict]:
 def test_rows_equal_those_of_a_plain_loop(events, max_history):
     rows = build_rows(pa.Table.from_pylist(events, SCHEMA), COLUMNS, max_history)
     assert rows.to_pylist() == slow_rows(events, max_history)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(EVENT, max_size=12), st.integers(0, 13), st.one_of(st.none(), st.integers(0, 13)))
+def test_skipped_events_are_history_and_histories_end_where_they_are_told_to(events, skip, history_until):
+    table = pa.Table.from_pylist(events, SCHEMA)
+    builder = RowBuilder(table, COLUMNS, 3, skip=skip, history_until=history_until)
+    expected = slow_rows(events, 3, skip, history_until)
+    assert builder.rows(np.arange(len(builder))).to_pylist() == expected
+    assert builder.users.to_pylist() == [row["user"] for row in expected]
+    assert builder.event_time_ms.tolist() == [row["event_time_ms"] for row in expected]
 
 
 def example_events(**changes) -> pa.Table:

@@ -143,6 +143,19 @@ def test_the_same_command_writes_the_same_bytes(tmp_path):
     assert contents[0] == contents[1]
 
 
+def test_a_topic_of_the_rest_holds_its_rows_with_histories_cut_where_asked(tmp_path):
+    path = tmp_path / "e.parquet"
+    pq.write_table(pa.table({"user": [1] * 5, "event_time_ms": range(5), "item": range(5), "click": [1] * 5}), path)
+    run("--to", tmp_path, "--topic", "t", "--partitions", 1, "--from", "events", path, "--actions", "click",
+        "--skip", 3, "--history-until", 2, "--rows-per-message", 9)  # fmt: skip
+    log = DirectorySource(tmp_path, "t")
+    log.assign({0: 0})
+    rows = arrow.decode(log.poll(1_000)[0].value or b"").to_pylist()
+    assert [(row["item"], row["history_item"], row["user_events"]) for row in rows] == [([3], [0, 1], 1), ([4], [0, 1], 1)]
+    with pytest.raises(RunError, match="no events after the first 5, which --skip leaves out"):
+        run("--to", tmp_path, "--topic", "u", "--from", "events", path, "--actions", "click", "--skip", 5)
+
+
 def test_own_events_are_read_by_the_options_that_name_their_columns(tmp_path):
     path = tmp_path / "e.parquet"
     pq.write_table(pa.table({"m": [1, 1], "t": [1, 2], "film": [5, 6], "seen": [1, 0], "note": ["x", "y"]}), path)

@@ -111,12 +111,16 @@ def test_an_override_of_a_field_that_the_file_gives_under_a_former_name():
         ),
         (
             "dataset.batch_size=four",
-            "dataset.batch_size = 'four': expected JSON: not JSON, expecting value at line 1 column 1",
+            "dataset.batch_size = 'four': expected an integer",
         ),
-        ("verbose=True", "verbose = 'True': expected JSON: not JSON, expecting value at line 1 column 1"),
+        ("verbose=True", "verbose = 'True': expected true or false"),
         (
             "optimizer.learning_rate=NaN",
-            "optimizer.learning_rate = 'NaN': expected JSON: NaN is not JSON: NaN is no value",
+            "optimizer.learning_rate = 'NaN': expected a number",
+        ),
+        (
+            "model.hidden_dims=[a]",
+            "model.hidden_dims = '[a]': expected a list in JSON: not JSON, expecting value at line 1 column 2",
         ),
         ("dataset.batch_size", "'dataset.batch_size': no override; write it as a.b.c=value"),
         ("dataset..batch_size=1", "'dataset..batch_size' is no path of dotted names; write it as a.b.c=value"),

@@ -4,10 +4,18 @@ import ipaddress
 import ssl
 from typing import Any
 
-from xrex.data.log.config import KafkaLog, Security
+from xrex.data.log.base import check_topic_name
+from xrex.data.log.config import KafkaLog, LogConfig, Security
 from xrex.errors import ConfigError
 
 _WHERE = "dataset.log.security"
+
+
+def check_log(config: LogConfig, topic: str) -> None:
+    """What can be known before anything is connected to: secrets are there, files can be read. Raises ConfigError."""
+    check_topic_name(topic)
+    if isinstance(config, KafkaLog):
+        client_settings(config)
 
 
 def client_settings(config: KafkaLog) -> dict[str, Any]:

@@ -1,0 +1,88 @@
+"""One process of the tests in test_first_cause.py: `python -m first_cause_worker CASE [ARGUMENTS]`."""
+
+import os
+import signal
+import sys
+import time
+
+from xrex.errors import CheckpointError, exit_code
+from xrex.utils import utils
+
+
+def steps(signal_name: str, victim: str, where: str) -> None:
+    """Process `victim` sends itself a signal after two steps; the others are `where`: in a collective, or asleep."""
+    for step in range(1_000):
+        if step == 2 and utils.process_index() == int(victim):
+            os.kill(os.getpid(), signal.Signals[signal_name])
+            time.sleep(60)  # a stopped process gets here a moment later
+        if step == 2 and where == "asleep":
+            time.sleep(60)
+        utils.gather_bytes(b"step")
+
+
+def failure(where: str) -> None:
+    """Process 1 fails; the others are in a collective or asleep."""
+    if utils.process_index() == 1:
+        raise CheckpointError("RUN/checkpoints: the disk is full\nsay \033[31m more")
+    if where == "asleep":
+        time.sleep(60)
+    utils.gather_bytes(b"")
+
+
+def half_a_broadcast() -> None:
+    """Process 0 fails after the header of a broadcast and before its bytes."""
+    if utils.process_index() == 0:
+
+        def no_block(*_):
+            raise MemoryError("no room for 2 MB")
+
+        utils._block = no_block
+    utils.broadcast_one_to_all(bytes(2_000_000) if utils.process_index() == 0 else None)
+
+
+def late_end() -> None:
+    """Process 1 comes to its end 4 s later: the others wait for it, and nobody is taken for dead."""
+    if utils.process_index() == 1:
+        time.sleep(4)
+    print("at the end", flush=True)
+
+
+def interrupted() -> None:
+    """All stop by agreement, with a code that is no failure; process 1 needs longer."""
+    late_end()
+    utils.exit_now(143)
+
+
+def meet(timeout_s: str) -> None:
+    """Not all processes come."""
+    print(f"met within {timeout_s} s")
+
+
+def trainer() -> None:
+    """The trainer, with another package version on process 3."""
+    from xrex.train import trainer_recsys
+
+    if os.environ["JAX_PROCESS_ID"] == "3":
+        versions = trainer_recsys.package_versions()
+        trainer_recsys.package_versions = lambda: {**versions, "numpy": "0.1"}
+    sys.argv[1:] = sys.argv[2:]
+    trainer_recsys.run_command_line(trainer_recsys.app)
+
+
+def main(case: str, *arguments: str) -> int:
+    if case == "trainer":
+        trainer()
+    if case == "meet":
+        utils.INITIALIZATION_TIMEOUT_S = int(arguments[0])
+    try:
+        with utils.first_cause():
+            utils.start_distributed()
+            globals()[case](*arguments)
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        utils.exit_now(exit_code(error))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

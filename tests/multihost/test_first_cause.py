@@ -1,0 +1,208 @@
+"""No process of several waits for ever or dies without words: each says the first one's reason, with its exit code."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from runs import QUICKSTART, SMALL, TRAINER, multihost, xrex
+
+HERE = Path(__file__).parent
+WORKER = [sys.executable, "-m", "first_cause_worker"]
+LIMIT_S = 30
+
+pytestmark = pytest.mark.multihost
+
+
+@dataclass
+class Ended:
+    """How one process ended."""
+
+    code: int | None
+    """None: it was still there."""
+    out: str
+    err: str
+    after_s: float
+
+
+def together(count: int, *command, processes=None, limit_s: float = LIMIT_S + 25) -> dict[int, Ended]:
+    """Run `processes` (default: all) of a run of `count`; by process, how each ended. Whoever is left is killed."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "JAX_NUM_PROCESSES": str(count),
+        "JAX_COORDINATOR_ADDRESS": address,
+        "JAX_COORDINATOR_BIND_ADDRESS": address,
+        "PYTHONPATH": str(HERE),
+    }
+    began = time.monotonic()
+    running = {
+        index: subprocess.Popen(
+            [str(word) for word in command],
+            env={**environment, "JAX_PROCESS_ID": str(index)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in (processes or range(count))
+    }
+    ended: dict[int, Ended] = {}
+    while len(ended) < len(running) and time.monotonic() < began + limit_s:
+        for index, process in running.items():
+            if index not in ended and process.poll() is not None:
+                ended[index] = Ended(process.returncode, *process.communicate(), time.monotonic() - began)
+        if len(ended) == len(running) - 1 and stopped(running):
+            break
+        time.sleep(0.05)
+    for index in running.keys() - ended.keys():
+        running[index].kill()
+        ended[index] = Ended(None, *running[index].communicate(), time.monotonic() - began)
+    return ended
+
+
+def stopped(running: dict[int, subprocess.Popen]) -> bool:
+    """Whether the one that is left is stopped by a signal."""
+    left = next(process for process in running.values() if process.poll() is None)
+    return Path(f"/proc/{left.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+@pytest.mark.parametrize("where", ["in a collective", "asleep"])
+def test_a_failure_of_process_1_ends_all_with_its_words_and_code_wherever_they_are(where):
+    ended = together(4, *WORKER, "failure", where)
+    words = "RUN/checkpoints: the disk is full\nsay"
+    for index, process in ended.items():
+        assert process.code == 1
+        prefix = "CheckpointError: " if index == 1 else "process 1 failed: "
+        assert f"{prefix}{words}" in process.err
+        assert process.after_s - ended[1].after_s < 10
+    if where == "asleep":
+        assert "say \\x1b[31m more" in ended[0].err
+
+
+def test_process_0_fails_between_the_header_and_the_bytes_of_a_broadcast():
+    ended = together(2, *WORKER, "half_a_broadcast")
+    assert "MemoryError: no room for 2 MB" in ended[0].err
+    assert "process 0 failed: MemoryError: no room for 2 MB" in ended[1].err
+    assert [ended[index].code for index in (0, 1)] == [1, 1]
+    assert ended[1].after_s < LIMIT_S
+
+
+@pytest.mark.parametrize(
+    ("signal_name", "victim", "count", "where"),
+    [
+        ("SIGKILL", 1, 2, "in a collective"),
+        ("SIGKILL", 0, 2, "in a collective"),
+        ("SIGSTOP", 1, 2, "in a collective"),
+        pytest.param("SIGKILL", 0, 4, "asleep", marks=pytest.mark.slow),
+        pytest.param("SIGKILL", 2, 4, "in a collective", marks=pytest.mark.slow),
+        pytest.param("SIGSTOP", 0, 4, "in a collective", marks=pytest.mark.slow),
+        pytest.param("SIGSTOP", 3, 4, "asleep", marks=pytest.mark.slow),
+    ],
+)
+def test_who_is_gone_without_a_word_is_named_by_all_the_others(signal_name, victim, count, where):
+    ended = together(count, *WORKER, "steps", signal_name, victim, where)
+    gone = "gone without a word" if (signal_name, victim) == ("SIGKILL", 0) else "not answered for 10 s"
+    for index, process in ended.items():
+        if index != victim:
+            assert f"process {victim} has {gone}: killed, out of memory, stopped or cut off" in process.err
+            assert process.code == 1
+            assert process.after_s < LIMIT_S
+    assert ended[victim].code == (-9 if signal_name == "SIGKILL" else None)
+
+
+@pytest.mark.parametrize(
+    ("processes", "words"),
+    [
+        ((0, 1), "of 3 processes at least one has not come to 127.0.0.1:"),
+        ((1, 2), "process 0 does not listen at 127.0.0.1:"),
+    ],
+)
+def test_who_never_comes_ends_the_others_with_a_line(processes, words):
+    for process in together(3, *WORKER, "meet", 6, processes=processes).values():
+        assert words in process.err
+        assert process.code == 1
+
+
+def test_processes_that_end_at_different_times_wait_for_each_other():
+    ended = together(2, *WORKER, "late_end")
+    assert [(process.code, process.err) for process in ended.values()] == [(0, "")] * 2
+
+
+def test_processes_that_were_told_to_stop_wait_for_each_other_too():
+    ended = together(2, *WORKER, "interrupted")
+    assert [(process.code, process.err) for process in ended.values()] == [(143, "")] * 2
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory) -> Path:
+    """A directory log of 4,000 rows in messages of 30 over 4 partitions."""
+    folder = tmp_path_factory.mktemp("log")
+    xrex("data", "produce", "--to", folder, "--topic", "engagements", "--examples", 4000, "--rows-per-message", 30)
+    return folder
+
+
+def test_a_corrupt_message_that_process_1_reads_ends_process_0_with_its_words(log, tmp_path):
+    broken = tmp_path / "log"
+    shutil.copytree(log, broken)
+    corrupt_message(broken / "engagements" / "1", offset=20)
+    command = (*TRAINER, "--config", QUICKSTART, f"dataset.log.path={broken}", *SMALL, "--run-dir", tmp_path / "run")
+    ended = together(2, *command)
+    words = "topic 'engagements' partition 1 offset 20"
+    assert words in ended[1].err
+    assert "process 1 failed: " in ended[0].err
+    assert ended[1].err.strip().splitlines()[-1] in ended[0].err
+    assert [ended[index].code for index in (0, 1)] == [1, 1]
+    assert ended[0].after_s - ended[1].after_s < 10
+    assert words in (tmp_path / "run" / "summary.json").read_text()
+
+
+def corrupt_message(partition: Path, offset: int) -> None:
+    """Overwrite the value of one message of a partition's first file."""
+    file = min(partition.iterdir())
+    with pa.ipc.open_file(pa.BufferReader(file.read_bytes())) as reader:
+        table = reader.read_all()
+    at = table.column_names.index("value")
+    values = table.column(at).to_pylist()
+    values[table["offset"].to_pylist().index(offset)] = b"no Arrow"
+    table = table.set_column(at, table.schema.field(at), pa.array(values, pa.binary()))
+    with pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "cannot be read: No such file or directory"), ("{ not JSON", "config.json")],
+)
+def test_a_config_that_process_0_cannot_read_ends_all_with_exit_2_and_its_words(tmp_path, content, words):
+    config = tmp_path / "config.json"
+    if content is not None:
+        config.write_text(content)
+    ended = together(2, *TRAINER, "--config", config, "--run-dir", tmp_path / "run")
+    assert [ended[index].code for index in (0, 1)] == [2, 2]
+    assert words in ended[0].err
+    assert ended[0].err.strip().splitlines()[-1] == ended[1].err.strip().splitlines()[-1]
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_package_version_on_process_3_is_named_by_all_four(tmp_path):
+    done = together(4, *WORKER, "trainer", "--config", QUICKSTART, "--run-dir", tmp_path / "run")
+    for process in done.values():
+        assert "the code and its packages: process 3 (" in process.err
+        assert process.code == 1
+
+
+def test_print_config_of_two_processes_prints_the_config_and_nothing_else(tmp_path):
+    done = multihost(2, "--config", QUICKSTART, "--print-config")
+    alone = xrex("train", "--config", QUICKSTART, "--print-config")
+    assert done.returncode == 0
+    assert done.stdout == "".join(f"[0] {line}\n" for line in alone.stdout.splitlines())
