@@ -9,7 +9,7 @@ export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES ?= -1
 # Tables on huge pages: reading scattered rows of a large one then costs less (docs/performance.md).
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
-CONFIG ?= configs/quickstart.yaml
+CONFIG ?=
 RUN_DIR ?=
 CHECKPOINT ?=
 ARGS ?=
@@ -42,6 +42,7 @@ kafka-down:  ## end it
 
 test: setup lint types house  ## every check and test that fits in ten minutes
 	$(PYTEST) -m "not slow"
+	@echo "left out: the slow tests (make test-slow), and what the lines above that begin with SKIPPED say"
 
 test-slow: setup  ## short chaos, fault and quality runs
 	$(PYTEST) -m slow

@@ -5,14 +5,18 @@ cd "$(dirname "$0")/.."
 config=$1 checkpoint=$2 run_dir=$3
 shift 3
 
+log=runs/log
 arguments=()
 [ -z "$run_dir" ] || arguments+=(--run-dir "$run_dir")
-if [ -n "$checkpoint" ]; then
-    arguments+=(--checkpoint "$checkpoint")
-else
-    arguments+=(--config "$config")
-    if [ "$config" = configs/quickstart.yaml ] && [ ! -e runs/log/engagements/topic.json ]; then
-        .venv/bin/xrex data produce --to runs/log --topic engagements --partitions 4 --from synthetic --seed 0
-    fi
+[ -z "$checkpoint" ] || arguments+=(--checkpoint "$checkpoint")
+[ -n "$config$checkpoint" ] || config=configs/quickstart.yaml
+[ -z "$config" ] || arguments+=(--config "$config")
+if [ "$config" = configs/quickstart.yaml ] && [ ! -e "$log/engagements" ]; then
+    # Produced aside and renamed when it is whole: an interrupted first try must not leave half a log to train on.
+    rm -rf "$log.part"
+    .venv/bin/xrex data produce --to "$log.part" --topic engagements --partitions 4 --from synthetic --seed 0
+    mkdir -p "$log"
+    mv "$log.part/engagements" "$log/engagements"
+    rm -rf "$log.part"
 fi
 exec .venv/bin/python -m xrex.train.trainer_recsys "${arguments[@]}" "$@"

@@ -66,16 +66,38 @@ def multihost(processes: int, *arguments, timeout=150) -> subprocess.CompletedPr
 
 
 def kill_and_restart(arguments, run_dir: Path, *, kills: int, seed: int) -> subprocess.CompletedProcess:
-    """Start the trainer, SIGKILL it after a random while, start it again, ...; at last let it finish."""
+    """Start the trainer, SIGKILL it at a random moment, start it again, ...; at last let it finish.
+
+    The first kill falls within 2 s of the making of the run folder (start, compilation, first steps), each further one
+    soon after a random step of `SMALL`'s 80. A run that ends before its kill fails the test: it would have shown nothing.
+    """
     moments = random.Random(seed)
     command = [*TRAINER, *map(str, arguments)]
-    for _ in range(kills):
+    for number in range(kills):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        # The clock starts once the run folder is there: before that there is nothing to lose.
-        while not (run_dir / "run.json").exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(moments.uniform(0.0, 8.0))
+        step = moments.randint(1, 75)
+        if number == 0:
+            _wait_for(lambda: (run_dir / "run.json").exists(), process)
+            time.sleep(moments.uniform(0.0, 2.0))
+        else:
+            _wait_for(lambda step=step: newest_step(run_dir) >= step, process)
+            time.sleep(moments.uniform(0.0, 0.05))
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        assert process.wait() == -signal.SIGKILL, "the run ended before it could be killed"
     return run(*command, check=False)
+
+
+def newest_step(run_dir: Path) -> int:
+    """The newest step that process 0 has noted in its journal; 0 before the first."""
+    file = run_dir / "journal-0.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+    whole = [line for line in lines if line.endswith(b"\n")]
+    return json.loads(whole[-1])["step"] if whole else 0
+
+
+def _wait_for(condition, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, f"the run ended by itself, exit {process.returncode}"
+        assert time.monotonic() < deadline, "nothing happened for 120 s"
+        time.sleep(0.005)

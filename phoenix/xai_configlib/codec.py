@@ -4,6 +4,7 @@ import codecs
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from xai_configlib.errors import ConfigError, Problem, kind_of, shown
 
 MAX_YAML_BYTES = 1_000_000
 MAX_YAML_VALUES = 1_000_000
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_NONZERO = re.compile(r"[0.]*[1-9]")
 _DUPLICATE_KEY = re.compile(r'found duplicate key "?(?P<key>[^"]*)')
 
 _QUOTED = re.compile(r"""('.'|".")|['"].*""", re.DOTALL)  # a character, or words of the text, which may be a secret's
@@ -65,6 +68,11 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+def is_writable(value: Any) -> bool:
+    """Whether UTF-8 can write it: JSON can spell halves of surrogate pairs, which are no text."""
+    return not isinstance(value, str) or value.isascii() or not _SURROGATE.search(value)
+
+
 def _decode(text: bytes | str) -> str:
     if isinstance(text, bytes | bytearray):
         if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -84,8 +92,8 @@ def _decode(text: bytes | str) -> str:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        counted = Counter(key for key, _ in pairs)
+        twice = next(key for key, count in counted.items() if count > 1)
         raise _TextError(f"the key {shown(twice)} stands twice in one object")
     return result
 
@@ -99,6 +107,8 @@ def _float(text: str) -> float:
     value = float(text)
     if math.isinf(value):
         raise _TextError(f"{shown(text)} is too large for a 64-bit float")
+    if value == 0 and _NONZERO.match(text.removeprefix("-")):
+        raise _TextError(f"{shown(text)} is too small for a 64-bit float: write 0.0")
     return value
 
 
@@ -107,7 +117,7 @@ def _parse_yaml(text: str) -> Any:
         raise _TextError("is YAML of more than 1 MB: write it as JSON")
     # Here and not above: JSON, which every process reads, must not pay for it.
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.error import MarkedYAMLError
 
     try:
         value = YAML(typ="safe", pure=True).load(text)
@@ -117,7 +127,9 @@ def _parse_yaml(text: str) -> Any:
         what = f"the key {shown(duplicate['key'])} stands twice" if duplicate else f"not YAML, {problem}"
         mark = error.problem_mark
         raise _TextError(f"{what} at line {mark.line + 1} column {mark.column + 1}" if mark else what) from None
-    except (YAMLError, ValueError, TypeError):
+    except (RecursionError, MemoryError):
+        raise
+    except Exception:  # Its reader stumbles in many ways: KeyError at `!!bool x`, IndexError at `!!int ""`.
         raise _TextError("not YAML: it holds a character or a value that cannot be read") from None
     return _plain(value, "", [0])
 

@@ -1,68 +1,30 @@
-"""The base of config classes, their decorator, and the registry of their tags."""
+"""The base of config classes."""
 
-import inspect
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from enum import Enum
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, dataclass_transform, get_args, overload
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Self, dataclass_transform
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, ValidationInfo, model_validator
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 
+from xai_configlib.annotations import words_of
+from xai_configlib.arm import adapted
 from xai_configlib.codec import canonical_json, load_text
-from xai_configlib.errors import ConfigError, Problem, did_you_mean, kind_of, shown
+from xai_configlib.declare import field
+from xai_configlib.errors import ConfigError, Problem, Refused, join_path, kind_of, shown
 from xai_configlib.explain import problems_of
-from xai_configlib.secrets import SecretRef
-from xai_configlib.strict import (
-    Refused,
-    check_type,
-    describe,
-    frozen,
-    holds_secret,
-    is_class,
-    is_mapping,
-    parts,
-    shaped,
-)
+from xai_configlib.migrations import migrate
+from xai_configlib.registry import CLASS_KEY, VERSION_KEY, Policy, class_info, class_of
+from xai_configlib.spelling import json_kind, key_text, written
+from xai_configlib.strict import FrozenDict, frozen, shaped
+from xai_configlib.unknown import refusal_of
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
 else:
     ModelMetaclass = type(BaseModel)
 
-Policy = Literal["must_match", "may_change", "per_start", "from_checkpoint", "own"]
-POLICIES: tuple[str, ...] = get_args(Policy)
-CLASS_KEY = "__class"
-VERSION_KEY = "__version"
-_CONSTRAINTS = {"ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern"}
-_SECRET_NAMES = ("passw", "secret", "credential", "token", "api_key")
-
-T = TypeVar("T")
-
-
-@overload
-def field(*, default: T, policy: Policy | None = None, aliases: tuple[str, ...] = (), **constraints: Any) -> T: ...
-@overload
-def field(
-    *, default_factory: Callable[[], T], policy: Policy | None = None, aliases: tuple[str, ...] = (), **constraints: Any
-) -> T: ...
-@overload
-def field(*, policy: Policy | None = None, aliases: tuple[str, ...] = (), **constraints: Any) -> Any: ...
-def field(*, policy: Policy | None = None, aliases: tuple[str, ...] = (), **kwargs: Any) -> Any:
-    """A field of a config class; its doc is the string literal below it.
-
-    default, default_factory   value of the field where a file leaves it out; neither: it is required
-    policy                     what may become of it in a restart or a child; None: the class's policy
-    aliases                    former names, still read, never written
-    others                     pydantic's constraints: ge, gt, le, lt, multiple_of, min_length, max_length, pattern
-    """
-    unknown = kwargs.keys() - _CONSTRAINTS - {"default", "default_factory"}
-    if unknown:
-        raise TypeError(f"field() knows no {', '.join(sorted(unknown))}")
-    if policy is not None and policy not in POLICIES:
-        raise TypeError(f"field(policy={policy!r}): the policies are {', '.join(POLICIES)}")
-    return Field(json_schema_extra={"policy": policy, "aliases": list(aliases)}, **kwargs)
+Unknown = Literal["error", "keep"]
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
@@ -88,31 +50,47 @@ class Config(BaseModel, metaclass=_ConfigMeta):
         frozen=True,
         extra="forbid",
         strict=True,
-        validate_default=True,
         use_attribute_docstrings=True,
         hide_input_in_errors=True,
         protected_namespaces=(),
     )
 
+    _unknown: FrozenDict = PrivateAttr(default_factory=FrozenDict)
+
     @classmethod
     def from_json(
-        cls, data: str | bytes | Mapping[str, Any], *, source: str = "config", overridden: Collection[str] = ()
+        cls,
+        data: str | bytes | Mapping[str, Any],
+        *,
+        source: str = "config",
+        overridden: Collection[str] = (),
+        unknown: Unknown = "error",
+        say: Callable[[str], object] = warnings.warn,
     ) -> Self:
         """The config that a text (JSON, or YAML if it does not begin with "{") or a parsed mapping holds.
 
         `__class` chooses the class among the registered ones, nothing is imported by name; called on a subclass, only
-        that class and those below it are accepted, and where there is one, `__class` may be left out. Problems at or
-        below a path in `overridden` name the command line as their source, all others `source`.
+        that class and those below it are accepted, and where there is one, `__class` may be left out. A file of an
+        earlier `__version` is migrated first; one without is of the current version. Problems at or below a path in
+        `overridden` name the command line as their source, all others `source`.
+
+        unknown   what becomes of fields that the classes do not know: "error", or "keep" for a config of a newer
+                  release: they stay beside the config, to_json writes them again at the same place, and `say` gets a
+                  line for each. What may be a literal secret is never kept. An unknown class is an error all the same.
         Raises ConfigError with every problem of the text.
         """
-        mapping = dict(data) if isinstance(data, Mapping) else load_text(data, source)
-        target = class_of(cls, mapping)
-        if VERSION_KEY in mapping and not isinstance(target, Refused):
-            _check_version(target, mapping.pop(VERSION_KEY), source)
+        mapping = migrate(cls, data if isinstance(data, Mapping) else load_text(data, source), source)
+        if not isinstance(class_of((cls,), mapping), Refused):
+            mapping.pop(VERSION_KEY, None)
         try:
-            return cls.model_validate(mapping)
+            config = cls.model_validate(mapping, context=unknown)
         except ValidationError as error:
             raise ConfigError(problems_of(error, mapping, source, overridden)) from None
+        except RecursionError:  # of a class that nests in itself
+            raise ConfigError(Problem(source, "", None, "is nested too deep to read")) from None
+        for path, value in unknown_fields(config):
+            say(str(Problem(source, path, shown(value), "unknown field, kept as it is")))
+        return config
 
     def to_json(self) -> str:
         """The canonical text: every effective value, `__class` at every node, keys sorted, a final newline."""
@@ -125,235 +103,109 @@ class Config(BaseModel, metaclass=_ConfigMeta):
 
     def replace(self, **changes: Any) -> Self:
         """This config with some fields changed. Raises ConfigError as a call of the class does."""
-        return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
+        changed: Any = type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
+        changed._unknown = self._unknown
+        return changed
+
+    @property
+    def kept_unknown(self) -> Mapping[str, Any]:
+        """The unknown fields of this node that were kept, by name; empty unless it was read with unknown="keep"."""
+        return self._unknown
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are of one class and write the same text: 1 and true, or 0.0 and -0.0, differ."""
+        if self is other or not isinstance(other, Config):
+            return self is other
+        return type(self) is type(other) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash((type(self), *(getattr(self, name) for name in type(self).model_fields), self._unknown))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Callable[[Any], CoreSchema]) -> CoreSchema:
+        return adapted(handler(source))
 
     @model_validator(mode="wrap")
     @classmethod
-    def _read(cls, value: Any, handler: Callable[[Any], Any]) -> Any:
+    def _read(cls, value: Any, handler: Callable[[Any], Any], info: ValidationInfo) -> Any:
         if isinstance(value, Config):
             return handler(value)
         if not isinstance(value, Mapping):
             raise _refusal(
                 value if isinstance(value, Refused) else Refused(None, f"expected an object, found {kind_of(value)}")
             )
-        target = class_of(cls, value)
+        target = class_of((cls,), value)
         if isinstance(target, Refused):
-            raise _refusal(target, CLASS_KEY)
+            raise _refusal(target)
         if target is not cls:
-            return target.model_validate(value)
-        node = handler(_shaped_fields(cls, value))
+            return target.model_validate(value, context=info.context)
+        data, kept = _shaped_fields(cls, value, keep=info.context == "keep")
+        node = handler(data)
+        node._unknown = kept
         for name in class_info(cls).mapping_fields:
             node.__dict__[name] = frozen(node.__dict__[name])
         return node
-
-
-@dataclass(frozen=True)
-class ClassInfo:
-    """What the registry knows of a config class."""
-
-    tag: str
-    aliases: tuple[str, ...]
-    version: int | None
-    names: Mapping[str, str]
-    """Every name that a file may use, aliases included -> the field's name."""
-    policies: Mapping[str, Policy | None]
-    """Field -> policy. None: the field is a nested config, its fields have their own."""
-    mapping_fields: tuple[str, ...]
-    holds_secrets: bool
-
-
-_registered: dict[type[Config], ClassInfo] = {}
-_by_tag: dict[str, type[Config]] = {}
-
-C = TypeVar("C", bound=type[Config])
-
-
-@overload
-def configclass(cls: C, /) -> C: ...
-@overload
-def configclass(
-    *, tag: str | None = None, aliases: tuple[str, ...] = (), policy: Policy | None = None, version: int | None = None
-) -> Callable[[C], C]: ...
-def configclass(
-    cls: Any = None,
-    /,
-    *,
-    tag: str | None = None,
-    aliases: tuple[str, ...] = (),
-    policy: Policy | None = None,
-    version: int | None = None,
-) -> Any:
-    """Registers a class below Config.
-
-    tag       its name in files, stable for ever; default: the class's name
-    aliases   former tags, still read, never written
-    policy    policy of the fields that declare none
-    version   number written as `__version` where the class is the root of a file
-
-    Raises TypeError if the tag belongs to another class, or if a field has no policy, no doc, or a type that is no
-    config type. A field whose type is a nested config class needs no policy: the nested fields have theirs.
-    """
-
-    def register(cls: C) -> C:
-        info = _inspect(cls, tag or cls.__name__, aliases, policy, version)
-        for name in (info.tag, *info.aliases):
-            other = _by_tag.get(name, cls)
-            if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
-                raise TypeError(
-                    f"{cls.__qualname__}: the tag {name!r} belongs to {other.__module__}.{other.__qualname__}"
-                )
-        _by_tag.update(dict.fromkeys((info.tag, *info.aliases), cls))
-        _registered[cls] = info
-        return cls
-
-    return register if cls is None else register(cls)
-
-
-def class_info(cls: type[Config]) -> ClassInfo:
-    """What the registry knows of the class. Raises TypeError if it is not registered."""
-    if cls not in _registered:
-        raise TypeError(f"{cls.__name__}: put @configclass above the class")
-    return _registered[cls]
-
-
-def permitted_classes(base: type[Config]) -> dict[str, type[Config]]:
-    """Tag -> class, for every registered class that may stand where `base` is declared.
-
-    A class without fields that has subclasses is only their base, and is not among them.
-    """
-    below = {cls for cls in _by_tag.values() if issubclass(cls, base)}
-    only_bases = {cls for cls in below if not cls.model_fields and any(cls in other.__mro__[1:] for other in below)}
-    return dict(sorted((class_info(cls).tag, cls) for cls in below - only_bases))
-
-
-def class_of(base: type[Config], node: Mapping[str, Any]) -> type[Config] | Refused:
-    """The class that a node names, or the only one that may stand where `base` is declared; else what to say."""
-    choices = permitted_classes(base)
-    if not choices:
-        class_info(base)  # raises
-    expected = "expected one of " + ", ".join(choices)
-    if CLASS_KEY not in node:
-        return next(iter(choices.values())) if len(choices) == 1 else Refused(None, f"missing; {expected}")
-    tag = node[CLASS_KEY]
-    target = _by_tag.get(tag) if isinstance(tag, str) else None
-    if target is not None and target in choices.values():
-        return target
-    known = [name for name, cls in _by_tag.items() if cls in choices.values()]
-    return Refused(shown(tag), expected, did_you_mean(tag, known))
 
 
 def plain(value: Any, without: Policy | None = None) -> Any:
     """A field's value as JSON writes it, leaving out the fields of one policy."""
     if isinstance(value, Config):
         info = class_info(type(value))
-        kept = [name for name, policy in info.policies.items() if without is None or policy != without]
-        return {CLASS_KEY: info.tag, **{name: plain(getattr(value, name), without) for name in kept}}
-    if isinstance(value, tuple):
-        return [plain(item, without) for item in value]
+        names = [name for name, policy in info.policies.items() if without is None or policy != without]
+        fields = {name: plain(getattr(value, name), without) for name in names}
+        return {CLASS_KEY: info.tag, **fields, **plain(value.kept_unknown)}
     if isinstance(value, Mapping):
-        return {str(key): plain(item, without) for key, item in value.items()}
-    if isinstance(value, SecretRef):
-        return value.to_value()
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return "Infinity" if value > 0 else "-Infinity"
-    return str(value) if isinstance(value, Path) else value
+        return {key_text(key): plain(item, without) for key, item in value.items()}
+    if isinstance(value, frozenset):
+        return sorted(map(plain, value), key=lambda item: (json_kind(item), item))
+    return [plain(item, without) for item in value] if isinstance(value, tuple) else written(value)
 
 
-def _inspect(
-    cls: type[Config], tag: str, aliases: tuple[str, ...], policy: Policy | None, version: int | None
-) -> ClassInfo:
-    names: dict[str, str] = {}
-    for name, info in cls.model_fields.items():
-        try:
-            check_type(info.annotation)
-        except TypeError as error:
-            raise TypeError(f"{cls.__qualname__}.{name}: {error}") from None
-        if not info.description and _has_source(cls):
-            raise TypeError(f"{cls.__qualname__}.{name}: document the field by a string literal below it")
-        for known in (name, *_declared(info)["aliases"]):
-            if names.setdefault(known, name) != name:
-                raise TypeError(f"{cls.__qualname__}.{name}: the name {known!r} belongs to {names[known]}")
-    fields = cls.model_fields.items()
-    return ClassInfo(
-        tag=tag,
-        aliases=aliases,
-        version=version,
-        names=names,
-        policies={name: _field_policy(cls, name, info, policy) for name, info in fields},
-        mapping_fields=tuple(name for name, info in fields if any(map(is_mapping, parts(info.annotation)))),
-        holds_secrets=any(holds_secret(info.annotation) for _, info in fields),
-    )
+def unknown_fields(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Path and value of every field that was kept without being known."""
+    if isinstance(value, Config):
+        for name, item in value.kept_unknown.items():
+            yield join_path(path, name), plain(item)
+        for name in type(value).model_fields:
+            yield from unknown_fields(getattr(value, name), join_path(path, name))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from unknown_fields(item, join_path(path, key_text(key)))
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from unknown_fields(item, join_path(path, index))
 
 
-def _declared(info: Any) -> dict[str, Any]:
-    extra = info.json_schema_extra
-    return extra if isinstance(extra, dict) and "policy" in extra else {"policy": None, "aliases": ()}
-
-
-def _field_policy(cls: type[Config], name: str, info: Any, class_policy: Policy | None) -> Policy | None:
-    if declared := _declared(info)["policy"]:
-        return declared
-    if name not in inspect.get_annotations(cls):
-        inherited = [_registered[base].policies for base in cls.__mro__[1:] if base in _registered]
-        for policies in inherited:
-            if name in policies:
-                return policies[name]
-    if class_policy is None and not is_class(info.annotation, Config):
-        raise TypeError(
-            f"{cls.__qualname__}.{name}: declare a policy, at the field or the class: {', '.join(POLICIES)}"
-        )
-    return class_policy
-
-
-def _has_source(cls: type) -> bool:
-    try:
-        return bool(inspect.getsource(cls))
-    except (OSError, TypeError):
-        return False
-
-
-def _check_version(target: type[Config], version: Any, source: str) -> None:
-    known = class_info(target).version
-    if known is None:
-        expected, fix = f"{class_info(target).tag} has no version", "remove it"
-    elif isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        expected, fix = "expected an integer from 1 on", f"this release writes {known}"
-    elif version > known:
-        expected, fix = "the file was written by a newer release", f"this one reads up to version {known}; upgrade it"
-    else:
-        return
-    raise ConfigError(Problem(source, VERSION_KEY, shown(version), expected, fix))
-
-
-def _refusal(refused: Refused, *steps: str) -> ValidationError:
-    details = InitErrorDetails(type=PydanticCustomError("refused", "refused"), loc=steps, input=refused)
+def _refusal(refused: Refused) -> ValidationError:
+    details = InitErrorDetails(type=PydanticCustomError("refused", "refused"), input=refused)
     return ValidationError.from_exception_data("config", [details])
 
 
-def _shaped_fields(cls: type[Config], value: Mapping[str, Any]) -> dict[str, Any]:
+def _shaped_fields(cls: type[Config], value: Mapping[str, Any], *, keep: bool) -> tuple[dict[str, Any], FrozenDict]:
+    """What pydantic shall validate, and beside it the unknown fields that are kept."""
     info = class_info(cls)
     data: dict[str, Any] = {}
+    kept: dict[str, Any] = {}
     for key, item in value.items():
         name = info.names.get(key)
         if key == CLASS_KEY:
             continue
         if name is None:
-            data[str(key)] = _unknown(info, key, item)
+            if refused := refusal_of(info, key, item, keep=keep):
+                data[str(key).encode("utf-8", "backslashreplace").decode()] = refused
+            else:
+                kept[key] = item
         elif name in data:
             data[key] = Refused(None, f"the field {name} is given twice, by two of its names", f"keep {name}")
         else:
             data[name] = shaped(cls.model_fields[name].annotation, item)
     for name, described in cls.model_fields.items():
-        if described.is_required() and name not in data:
-            data[name] = Refused(None, f"missing; expected {describe(described.annotation)}")
-    return data
+        if name not in data:
+            data[name] = _default(described)
+    return data, frozen(kept)
 
 
-def _unknown(info: ClassInfo, key: Any, item: Any) -> Refused:
-    if key == VERSION_KEY:
-        return Refused(shown(item), "stands at the root of a file only", "remove it")
-    # A secret under a misspelt name must not be echoed either.
-    may_be_secret = info.holds_secrets or any(word in str(key).lower() for word in _SECRET_NAMES)
-    return Refused(None if may_be_secret else shown(item), "unknown field", did_you_mean(key, info.names))
+def _default(described: Any) -> Any:
+    if described.is_required():
+        return Refused(None, f"missing; expected {words_of(described.annotation)}")
+    return shaped(described.annotation, described.get_default(call_default_factory=True, validated_data={}))

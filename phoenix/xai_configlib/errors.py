@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 SHOWN_CHARACTERS = 120
+SHOWN_PATH = 240
 COMMAND_LINE = "command line"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_STEP = re.compile(r'\.(?:"((?:[^"\\]|\\.)+)"|([^.\[\]"\s]+))|\[(\d+)\]')
+_STEP = re.compile(r'\.(?:"((?:[^"\\]|\\.)*)"|([^.\[\]"\s]+))|\[(\d+)\]')
 _PATH = re.compile(rf"(?:{_STEP.pattern})+\Z")
 
 
@@ -30,9 +31,22 @@ class Problem:
     """What to do about it."""
 
     def __str__(self) -> str:
-        where = self.path if self.value is None else f"{self.path} = {self.value}"
+        path = self.path if len(self.path) <= SHOWN_PATH else self.path[: SHOWN_PATH - 1] + "…"
+        where = path if self.value is None else f"{path} = {self.value}"
         what = f"{self.expected}; {self.fix}" if self.fix else self.expected
         return ": ".join(part for part in (self.source, where, what) if part)
+
+
+@dataclass(frozen=True, eq=False)
+class Refused:
+    """Stands in the data where a value is wrong or missing; no type accepts it, so pydantic reports it there."""
+
+    value: str | None
+    """The value as it may be shown; None: there is none, or it may be a secret."""
+    expected: str
+    fix: str = ""
+    step: str = ""
+    """The key at fault, below the place where this stands."""
 
 
 class ConfigError(Exception):
@@ -56,17 +70,18 @@ def shown(value: Any) -> str:
     elif isinstance(value, Mapping):
         text = "{…}" if value else "{}"
     elif isinstance(value, list | tuple):
-        nested = any(isinstance(item, Mapping | list | tuple) for item in value)
-        text = "[…]" if nested else f"[{', '.join(map(shown, value))}]"
+        first = value[:SHOWN_CHARACTERS]
+        nested = any(isinstance(item, Mapping | list | tuple) for item in first)
+        text = "[…]" if nested else f"[{', '.join(map(shown, first))}]"
     elif isinstance(value, int) and value.bit_length() > 4 * SHOWN_CHARACTERS:
         text = "a huge integer"  # str() of it may be refused by Python
     else:
-        text = repr(value)
+        text = repr(value[:SHOWN_CHARACTERS] if isinstance(value, str | bytes) else value)
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 
 def kind_of(value: Any) -> str:
-    """What a JSON value is, in words."""
+    """What a value that is no object is, in words."""
     kinds: dict[type, str] = {
         bool: "true or false",
         str: "a string",
@@ -74,14 +89,14 @@ def kind_of(value: Any) -> str:
         float: "a number",
         type(None): "null",
     }
-    if isinstance(value, Mapping):
-        return "an object"
     return "a list" if isinstance(value, list | tuple) else kinds.get(type(value), f"a {type(value).__name__}")
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
     """The question that names the nearest of the known names, or nothing."""
-    near = difflib.get_close_matches(str(name), list(known), n=1)
+    if not isinstance(name, str):
+        return ""
+    near = difflib.get_close_matches(name[:SHOWN_CHARACTERS], list(known), n=1)
     return f"did you mean {near[0]}?" if near else ""
 
 
@@ -90,7 +105,7 @@ def join_path(path: str, step: str | int, *, quoted: bool = False) -> str:
     if isinstance(step, int):
         return f"{path}[{step}]"
     if quoted or not _IDENTIFIER.match(step):
-        step = json.dumps(step[:SHOWN_CHARACTERS])
+        step = json.dumps(step)
     return f"{path}.{step}" if path else step
 
 

@@ -6,13 +6,26 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from xai_configlib.errors import COMMAND_LINE, Problem, is_at_or_below, join_path, shown, split_path
-from xai_configlib.strict import Refused
+from xai_configlib.arm import ARM_MARK
+from xai_configlib.errors import (
+    COMMAND_LINE,
+    SHOWN_CHARACTERS,
+    Problem,
+    Refused,
+    is_at_or_below,
+    join_path,
+    shown,
+    split_path,
+)
+from xai_configlib.spelling import written
 
 _WORDS = {
+    "bytes_too_long": "must have at most {max_length} bytes",
+    "bytes_too_short": "must have at least {min_length} bytes",
     "bool_type": "expected true or false",
     "dict_type": "expected an object",
     "float_type": "expected a number",
+    "frozen_set_type": "expected a list",
     "greater_than": "must be greater than {gt}",
     "greater_than_equal": "must be at least {ge}",
     "int_type": "expected an integer",
@@ -35,6 +48,8 @@ _QUOTED = {
     "int_type": re.compile(r"-?[0-9]+\Z"),
     "float_type": re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?\Z"),
 }
+_LONG_RUN = re.compile(rf"\S{{{SHOWN_CHARACTERS + 1},}}")
+SHOWN_WORDS = 2_000
 _KEY_MARK = "[key]"
 
 
@@ -47,21 +62,31 @@ def problems_of(
 
 
 def _problem(item: Any, data: Any, source: str, overrides: Collection[Sequence[str]]) -> Problem:
-    steps, value = item["loc"], item["input"]
+    steps, value = [step for step in item["loc"] if not str(step).startswith(ARM_MARK)], item["input"]
     is_key = bool(steps) and steps[-1] == _KEY_MARK
     path = join_path(_path(steps[:-2], data), str(steps[-2]), quoted=True) if is_key else _path(steps, data)
     if overrides and is_at_or_below([str(step) for step in steps], overrides):
         source = COMMAND_LINE
     if isinstance(value, Refused):
-        return Problem(source, path, value.value, value.expected, value.fix)
+        where = join_path(path, value.step) if value.step else path
+        expected = f"{value.expected} as key" if is_key else value.expected
+        return Problem(source, where, None if is_key else value.value, expected, value.fix)
     context = item.get("ctx", {})
     if item["type"] in ("value_error", "assertion_error"):  # raised by a validator of a config class, in its own words
-        words = " ".join(str(context["error"]).split())
+        words = _one_line(str(context["error"]))
         return Problem(source, path, None if isinstance(value, Mapping) else shown(value), words)
-    words = _WORDS.get(item["type"], "{msg}").format(msg=item["msg"], **context)
+    limits = {name: written(limit) for name, limit in context.items()}
+    words = _WORDS.get(item["type"], "{msg}").format(msg=item["msg"], **limits)
     if is_key:
         return Problem(source, path, None, f"{words} as key")
-    return Problem(source, path, shown(value), words, _fix(item["type"], value))
+    return Problem(source, path, shown(written(value)), words, _fix(item["type"], value))
+
+
+def _one_line(text: str) -> str:
+    """A validator's words, which may quote a value: on one line, escaped, every long run of letters cut."""
+    words = _LONG_RUN.sub(lambda run: run[0][: SHOWN_CHARACTERS - 1] + "…", " ".join(text.split()))
+    line = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in words[:SHOWN_WORDS])
+    return line if len(words) <= SHOWN_WORDS else f"{line}…"
 
 
 def _fix(kind: str, value: Any) -> str:
@@ -86,4 +111,4 @@ def _child(data: Any, step: str | int) -> Any:
         return data.get(step, data.get(str(step)))
     if isinstance(data, list | tuple) and isinstance(step, int) and step < len(data):
         return data[step]
-    return getattr(data, str(step), None)
+    return None

@@ -1,18 +1,36 @@
 """Overrides `a.b.c=value`: applied by exact path, their text read by the field's type."""
 
-import enum
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, overload
+from typing import Any, TypeVar, get_args, get_origin, overload
 
+from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from xai_configlib.annotations import (
+    arms,
+    bare,
+    claims,
+    config_arms,
+    element,
+    holds_secret,
+    is_enumeration,
+    is_mapping,
+    is_optional,
+    permitted,
+    words_of,
+)
 from xai_configlib.codec import value_from_json
-from xai_configlib.config import CLASS_KEY, Config, class_info, class_of, plain
-from xai_configlib.errors import COMMAND_LINE, ConfigError, Problem, did_you_mean, join_path, shown, split_path
-from xai_configlib.strict import Refused, bare, describe, element, holds_secret, is_class, is_mapping, is_optional
+from xai_configlib.config import Config, Unknown, plain, unknown_fields
+from xai_configlib.errors import COMMAND_LINE, ConfigError, Problem, Refused, did_you_mean, join_path, shown, split_path
+from xai_configlib.migrations import migrate
+from xai_configlib.registry import CLASS_KEY, class_info, class_of, permitted_classes
+from xai_configlib.spelling import json_kind
 
 C = TypeVar("C", bound=Config)
+_TEXTS = (str, Path, bytes, datetime, timedelta)
 
 
 class _OverrideError(Exception):
@@ -32,16 +50,17 @@ def apply_overrides(target: Any, overrides: Iterable[str], *, cls: type[Config] 
     """The config, or the mapping of a file still to be read as `cls`, with overrides `PATH=TEXT` applied in order.
 
     The path must exist: fields by name, entries of lists by index (`features.0.column` or `features[0].column`), of
-    objects by key. The text is read by the field's type: strings, paths, enumerations literally; a nested config as a
-    JSON object, or as a bare tag, which stands for that class with its defaults; everything else as JSON. `null` means
-    null wherever the field may be null, also for a string. A mapping need not be complete: an override can give a
-    required field.
+    objects by key. The text is read by the field's type: whatever JSON writes as a string, and enumerations, literally;
+    a nested config as a JSON object, or as a bare tag, which stands for that class with its defaults; a union as JSON
+    where that is of one of its types, else literally; everything else as JSON. `null` means null wherever the field may
+    be null, also for a string. A mapping need not be complete: an override can give a required field. One of an earlier
+    version is migrated first; overrides use today's names.
     Raises ConfigError with every override that is wrong; a config is also validated, a mapping is not.
     """
     if isinstance(target, Config):
-        return read_overridden(type(target), target.to_dict(), overrides)
+        return overridden_config(target, target.to_dict(), overrides)
     problems = []
-    result = dict(target)
+    result = migrate(cls, target)
     for override in overrides:
         try:
             steps, text = _split(override)
@@ -53,14 +72,22 @@ def apply_overrides(target: Any, overrides: Iterable[str], *, cls: type[Config] 
     return result
 
 
-def read_overridden(cls: type[C], mapping: Mapping[str, Any], overrides: Iterable[str], source: str = "config") -> C:
-    """The config that a mapping holds once `overrides` are applied.
+def read_overridden(
+    cls: type[C],
+    mapping: Mapping[str, Any],
+    overrides: Iterable[str],
+    source: str = "config",
+    *,
+    unknown: Unknown = "error",
+    say: Callable[[str], object] = warnings.warn,
+) -> C:
+    """The config that a mapping holds once `overrides` are applied; `unknown` and `say` as in `Config.from_json`.
 
     Raises ConfigError with every problem, those of the overrides and those of the mapping, named by `source`.
     """
     applied: list[str] = []
     problems: list[Problem] = []
-    merged = dict(mapping)
+    merged = migrate(cls, mapping, source)
     for override in overrides:
         try:
             merged = apply_overrides(merged, [override], cls=cls)
@@ -68,13 +95,20 @@ def read_overridden(cls: type[C], mapping: Mapping[str, Any], overrides: Iterabl
         except ConfigError as wrong:
             problems += wrong.problems
     try:
-        config = cls.from_json(merged, source=source, overridden=overridden_paths(applied))
+        paths = overridden_paths(applied)
+        config = cls.from_json(merged, source=source, overridden=paths, unknown=unknown, say=say)
     except ConfigError as wrong:
         problems += wrong.problems
     else:
         if not problems:
             return config
     raise ConfigError(problems)
+
+
+def overridden_config(config: C, mapping: Mapping[str, Any], overrides: Iterable[str] = ()) -> C:
+    """The config that a mapping made of `config` holds; unknown fields stay, without a word, where `config` has some."""
+    unknown: Unknown = "keep" if any(unknown_fields(config)) else "error"
+    return read_overridden(type(config), mapping, overrides, unknown=unknown, say=lambda line: None)
 
 
 def overridden_paths(overrides: Iterable[str]) -> frozenset[str]:
@@ -99,24 +133,25 @@ def _assigned(annotation: Any, current: Any, steps: tuple[str, ...], text: str, 
     """`current`, a JSON value of the type, with the value at `steps` replaced; what is on the way is copied."""
     if not steps:
         return _read(annotation, text, path)
-    kind, (step, *rest) = bare(annotation), steps
-    if is_class(kind, Config):
-        return _assigned_field(kind, current, step, tuple(rest), text, path)
-    if get_origin(kind) is tuple:
-        return _assigned_entry(kind, current, step, tuple(rest), text, path)
-    if is_mapping(kind):
+    classes, choices, (step, *rest) = config_arms(annotation), list(map(bare, arms(annotation))), steps
+    lists = [arm for arm in choices if get_origin(arm) is tuple]
+    if lists and (len(choices) == 1 or isinstance(current, list | tuple)):
+        return _assigned_entry(lists[0], current, step, tuple(rest), text, path)
+    if classes:
+        return _assigned_field(classes, current, step, tuple(rest), text, path)
+    for mapping in filter(is_mapping, choices):
         node = dict(_container(current, Mapping, path) or {})
         key = next((key for key in node if str(key) == step), step)
-        node[key] = _assigned(get_args(kind)[1], node.get(key), tuple(rest), text, join_path(path, step))
+        node[key] = _assigned(get_args(mapping)[1], node.get(key), tuple(rest), text, join_path(path, step))
         return node
     raise _OverrideError(join_path(path, step), None, f"unknown path, {path} has no parts")
 
 
 def _assigned_field(
-    base: type[Config], current: Any, step: str, rest: tuple[str, ...], text: str, path: str
+    bases: tuple[type[BaseModel], ...], current: Any, step: str, rest: tuple[str, ...], text: str, path: str
 ) -> dict[str, Any]:
     node = dict(_container(current, Mapping, path) or {})
-    cls = class_of(base, node)
+    cls = class_of(bases, node)
     if isinstance(cls, Refused):
         raise _OverrideError(join_path(path, CLASS_KEY), cls.value, cls.expected, cls.fix)
     names = class_info(cls).names
@@ -149,37 +184,44 @@ def _container(current: Any, kind: Any, path: str) -> Any:
 
 
 def _read(annotation: Any, text: str, path: str) -> Any:
-    kind = bare(annotation)
+    classes, choices, kind = config_arms(annotation), arms(annotation), bare(annotation)
     if text == "null" and is_optional(annotation):
         return None
-    if is_class(kind, Config) and not text.lstrip().startswith("{"):
-        return _named_class(kind, text, path)
-    if kind in (str, Path):
+    if len(classes) == len(choices) and not text.lstrip().startswith("{"):
+        return _named_class(classes, text, path)
+    if len(choices) > 1 and len(classes) < len(choices):
+        return _read_union(annotation, text)
+    if kind in _TEXTS:
         return text
-    if is_class(kind, enum.Enum) or get_origin(kind) is Literal:
-        return _permitted(kind, text)
+    if is_enumeration(kind):
+        return text if text in permitted(kind) else _json_or_text(text)  # Validation says what is permitted.
     try:
         return value_from_json(text)
     except ValueError as error:
         if kind in (int, float, bool):
             return text  # Validation says what is expected.
-        value = None if holds_secret(annotation) or is_class(kind, Config) else shown(text)
-        raise _OverrideError(path, value, f"expected {describe(annotation)} in JSON: {error}") from None
+        value = None if holds_secret(annotation) or classes else shown(text)
+        raise _OverrideError(path, value, f"expected {words_of(annotation)} in JSON: {error}") from None
 
 
-def _named_class(base: type[Config], tag: str, path: str) -> dict[str, Any]:
-    node = {CLASS_KEY: tag}
-    cls = class_of(base, node)
-    if isinstance(cls, Refused):
-        raise _OverrideError(path, cls.value, cls.expected, cls.fix)
-    return node
+def _read_union(annotation: Any, text: str) -> Any:
+    classes = config_arms(annotation)
+    if classes and text in permitted_classes(*classes):
+        return {CLASS_KEY: text}
+    value = _json_or_text(text)
+    return value if any(json_kind(value) in claims(arm) for arm in arms(annotation)) else text
 
 
-def _permitted(kind: Any, text: str) -> Any:
-    values = [member.value for member in kind] if is_class(kind, enum.Enum) else get_args(kind)
-    if text in values:
-        return text
+def _json_or_text(text: str) -> Any:
     try:
         return value_from_json(text)
     except ValueError:
-        return text  # Validation says what is permitted.
+        return text
+
+
+def _named_class(bases: tuple[type[BaseModel], ...], tag: str, path: str) -> dict[str, Any]:
+    node = {CLASS_KEY: tag}
+    cls = class_of(bases, node)
+    if isinstance(cls, Refused):
+        raise _OverrideError(path, cls.value, cls.expected, cls.fix)
+    return node

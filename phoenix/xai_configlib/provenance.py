@@ -4,8 +4,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from xai_configlib.config import Config, Policy, class_info
+from xai_configlib.config import Config
 from xai_configlib.errors import is_at_or_below, join_path, split_path
+from xai_configlib.migrations import migrate
+from xai_configlib.registry import Policy, class_info
+from xai_configlib.spelling import key_text
 
 Origin = Literal["default", "file", "checkpoint", "override"]
 _ABSENT = object()
@@ -28,7 +31,7 @@ def provenance(
     """
     overrides = [split_path(path) for path in overridden]
     inherits = production is not None and file is None
-    given = _ABSENT if file is None else file
+    given = _ABSENT if file is None else migrate(type(config), file)
     return dict(_Origins(overrides, production is not None, inherits).below(config, given, "", (), "must_match"))
 
 
@@ -70,15 +73,17 @@ def _children(value: Any, given: Any, policy: Policy) -> Iterator[tuple[str | in
         by_name = {info.names.get(key): item for key, item in given.items()} if isinstance(given, Mapping) else {}
         for name, own_policy in info.policies.items():
             yield name, getattr(value, name), by_name.get(name, _ABSENT), own_policy or policy
+        for name, item in value.kept_unknown.items():
+            yield name, item, _entry(given, name), "from_checkpoint"
     elif _holds_configs(value):
         entries = value.items() if isinstance(value, Mapping) else enumerate(value)
         for step, item in entries:
-            yield step if isinstance(value, tuple) else str(step), item, _entry(given, step), policy
+            yield step if isinstance(value, tuple) else key_text(step), item, _entry(given, step), policy
 
 
 def _entry(given: Any, step: Any) -> Any:
     if isinstance(given, Mapping):
-        return given.get(step, given.get(str(step), _ABSENT))
+        return given.get(step, given.get(key_text(step), _ABSENT))
     if isinstance(given, list | tuple) and isinstance(step, int) and step < len(given):
         return given[step]
     return _ABSENT

@@ -5,10 +5,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from xai_configlib.config import CLASS_KEY, Config, Policy, plain
-from xai_configlib.diff import Difference, diff
+from xai_configlib.config import Config, plain
+from xai_configlib.diff import ABSENT, Difference, diff
 from xai_configlib.errors import is_at_or_below, split_path
-from xai_configlib.overrides import read_overridden
+from xai_configlib.overrides import overridden_config
+from xai_configlib.registry import CLASS_KEY, Policy
 
 Mode = Literal["restart", "child"]
 FORBIDDEN = "forbidden"
@@ -75,6 +76,8 @@ def reconcile(
     | per_start       | allowed                                         | allowed                          |
     | from_checkpoint | follows production unless overridden            | forbidden                        |
     | own             | never inherited: the experiment's, or its default | as before, unless given anew   |
+
+    An unknown field that production keeps follows production; one that only the experiment keeps is allowed in a child.
     """
     judge = _judge_child if mode == "child" else _judge_restart
     anew = [split_path(path) for path in (*overridden, *(given if mode == "restart" else ()))]
@@ -87,7 +90,9 @@ def reconcile(
     for row in rows:
         if row.takes_production:
             mapping = _with_value(mapping, split_path(row.path), row.production)
-    return Reconciliation(type(experiment).from_json(mapping), rows)
+    # What is unknown in it was kept before, in one of the two.
+    config = type(experiment).from_json(mapping, unknown="keep", say=lambda line: None)
+    return Reconciliation(config, rows)
 
 
 def inherit(production: Config, overrides: Iterable[str] = ()) -> Config:
@@ -95,11 +100,13 @@ def inherit(production: Config, overrides: Iterable[str] = ()) -> Config:
 
     Raises ConfigError if an override is wrong, or if an `own` field without a default is not given.
     """
-    return read_overridden(type(production), plain(production, without="own"), overrides)
+    return overridden_config(production, plain(production, without="own"), overrides)
 
 
 def _judge_child(difference: Difference, is_anew: Callable[[str], bool]) -> Row:
     policy = difference.policy
+    if difference.left is ABSENT:
+        return _row(difference, "allowed: unknown, kept")
     if policy == "must_match":
         return _row(difference, FORBIDDEN)
     if policy == "from_checkpoint":
@@ -110,6 +117,8 @@ def _judge_child(difference: Difference, is_anew: Callable[[str], bool]) -> Row:
 
 
 def _judge_restart(difference: Difference, is_anew: Callable[[str], bool]) -> Row:
+    if difference.right is ABSENT:
+        return _row(difference, "as before: unknown, kept", takes_production=True)
     if difference.policy == "own":
         if is_anew(difference.path):
             return _row(difference, "allowed: given anew")
@@ -126,7 +135,7 @@ def _with_value(node: Any, steps: Sequence[str], value: Any) -> Any:
         return value
     step, rest = steps[0], steps[1:]
     if isinstance(node, Mapping):
-        return {**node, step: _with_value(node[step], rest, value)}
+        return {**node, step: _with_value(node.get(step), rest, value)}
     index = int(step)
     return [*node[:index], _with_value(node[index], rest, value), *node[index + 1 :]]
 

@@ -10,11 +10,12 @@ from typing import Any
 
 from pydantic_core import core_schema
 
+from xai_configlib.codec import is_writable
 from xai_configlib.errors import ConfigError
 
 ENV_PREFIXES = ("PHOENIX_", "KAFKA_")
 DEFAULT_SECRETS_DIR = "/run/secrets"
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +28,9 @@ class SecretRef:
     def __post_init__(self) -> None:
         if (self.env is None) == (self.file is None):
             raise ValueError("a secret is referred to by exactly one of env and file")
-        if self.env is not None and not _ENV_NAME.match(self.env):
+        if self.env is not None and not re.fullmatch(ENV_NAME, self.env):
             raise ValueError("env is the name of an environment variable")
-        if self.file is not None and (not self.file or "\0" in self.file):
+        if self.file is not None and (not self.file or "\0" in self.file or not is_writable(self.file)):
             raise ValueError("file is a path")
 
     def __repr__(self) -> str:

@@ -13,7 +13,6 @@ import pytest
 from runs import QUICKSTART, ROOT, TRAINER, digest, summary, train, xrex
 from xrex.data.log.directory import DirectoryTopicWriter
 
-CASES = ROOT.parent / "shared" / "cases" / "config"
 MODULES = "import runpy, sys\ntry:\n runpy.run_module('xrex.cli', run_name='__main__')\nfinally:\n"
 MODULES += " print(sorted({m.split('.')[0] for m in sys.modules} & {'jax', 'flax', 'optax', 'orbax'}), file=sys.stderr)"
 
@@ -242,7 +241,7 @@ def test_output_to_a_file_has_no_control_characters_and_a_line_an_interval(small
     lines = text.decode().splitlines()
     steps = [line.split()[1] for line in lines if line.startswith("step ")]
     assert steps == ["10/40", "20/40", "30/40", "40/40"]
-    # B12: where each partition begins is said before the first step.
+    # Where each partition begins is said before the first step.
     begun = [
         lines.index(f"engagements partition {p}: from offset 0 row 0, to offset {e}")
         for p, e in enumerate((34, 34, 33, 33))

@@ -1,10 +1,12 @@
 """Two processes on one machine train one stream together."""
 
 import shutil
+import signal
 import subprocess
 import time
 
 import pytest
+
 from runs import QUICKSTART, ROOT, SMALL, digest, journal, multihost, summary, train, xrex
 
 pytestmark = pytest.mark.multihost
@@ -70,6 +72,26 @@ def test_two_processes_killed_and_restarted_end_bit_equal_to_a_run_never_stopped
     assert journal(run_dir) == journal(together)
 
 
+def test_sigterm_to_two_processes_saves_and_a_restart_ends_bit_equal(arguments, together, tmp_path):
+    run_dir = tmp_path / "run"
+    slowly = (*arguments, "checkpoint.save_every_steps=2", "--run-dir", run_dir)
+    command = [str(word) for word in (ROOT / "scripts" / "run_multihost.sh", 2, *slowly)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout
+    while "step 10" not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=90)
+    assert process.returncode == 143
+    stopped = summary(run_dir)
+    assert stopped["status"] == "interrupted"
+    assert 10 <= stopped["step"] < summary(together)["step"]
+    done = multihost(2, *slowly)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert digest(run_dir) == digest(together)
+    assert journal(run_dir) == journal(together)
+
+
 def test_a_run_begun_by_two_processes_goes_on_with_one_and_trains_every_row_once(arguments, together, tmp_path):
     run_dir = tmp_path / "run"
     done = multihost(2, *arguments, "--run-dir", run_dir, "trainer.max_steps=20")
@@ -94,7 +116,9 @@ def kill_children(process: subprocess.Popen) -> None:
     """SIGKILL the launcher's processes, all at once, by their ids."""
     children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
     grandchildren = [
-        pid for child in children for pid in subprocess.run(["pgrep", "-P", child], capture_output=True, text=True).stdout.split()
+        pid
+        for child in children
+        for pid in subprocess.run(["pgrep", "-P", child], capture_output=True, text=True).stdout.split()
     ]
     subprocess.run(["kill", "-KILL", *children, *grandchildren], check=False)
     process.kill()

@@ -71,7 +71,9 @@ def produce(
     ] = None,
     history_until: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="Histories hold none but the first N events; all earlier ones unless given."),
+        typer.Option(
+            min=0, metavar="N", help="Histories hold none but the first N events; all earlier ones unless given."
+        ),
     ] = None,
     codec: Annotated[_Codec, typer.Option(help="Encoding of a message.")] = _Codec.arrow,
     seed: Annotated[int, typer.Option(min=0, help="Which synthetic world; nothing else is drawn by chance.")] = 0,

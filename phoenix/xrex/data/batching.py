@@ -275,6 +275,8 @@ class Batcher:
         while count < self._rows:
             begun = self._begun or self._begin()
             if begun is None:
+                if not self._positions:
+                    break  # Without partitions there is nothing to wait for; the others' rows pace the step.
                 # Without rows a delivery is only a sign of life: not more than one a poll, whatever linger_ms is.
                 left_s = max(self._config.linger_ms / 1000, 0 if parts else POLL_S) - (self._clock() - since)
                 if self._merge.ended or left_s <= 0:

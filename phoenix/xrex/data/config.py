@@ -87,6 +87,12 @@ def _problems(config: DatasetConfig) -> Iterator[str]:
     for table in config.tables:
         if not all(0 <= salt < 2**64 for salt in table.salts):
             yield f"table {table.name!r}: a salt is an unsigned 64-bit number"
+    for dim in sorted({table.embedding_dim for table in config.tables}):
+        rows = sum(table.stored_rows for table in config.tables if table.embedding_dim == dim)
+        if rows >= 2**31:
+            yield f"the tables of embedding_dim {dim} have {rows:,} rows together: one width takes fewer than 2^31"
+    if not any(feature.group == "candidate" for feature in config.features):
+        yield "no feature of group candidate: a model cannot tell the candidates apart"
     first: dict[str, FeatureSpec] = {}
     for feature in config.features:
         yield from _feature_problems(feature, tables, config)

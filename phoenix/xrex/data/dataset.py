@@ -70,7 +70,9 @@ def check_positions(
         # A partition that came after the ends were fixed holds none of the run's records.
         resumed[p] = PartitionPosition(starts[p], end_offset=_fixed_end(config, starts[p], ends[p], new_ends))
     if added:
-        say(f"topic '{config.topic_name}': the partitions {_listed(added)} are new and are read from their beginning")
+        unread = config.stop_at_end and not new_ends
+        what = "hold nothing of this run, whose ends are fixed" if unread else "are read from their beginning"
+        say(f"topic '{config.topic_name}': the partitions {_listed(added)} are new and {what}")
     return TopicPositions(config.topic_name, info.topic_id or positions.topic_id, resumed)
 
 

@@ -311,8 +311,10 @@ def _weight_column(events: pa.Table) -> pa.Array | None:
     column = _number_column(WEIGHT_COLUMN, events[WEIGHT_COLUMN])
     _refuse_gaps(WEIGHT_COLUMN, column)
     weights = column.to_numpy()
-    if len(weights) and weights.min() < 0:
-        raise RunError(f"column {WEIGHT_COLUMN!r} holds {weights.min()}: weights are 0 or more")
+    if len(weights) and weights.min() <= 0:
+        raise RunError(
+            f"column {WEIGHT_COLUMN!r} holds {weights.min()}: a weight is above 0; leave the event out instead"
+        )
     return column
 
 

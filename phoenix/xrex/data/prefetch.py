@@ -14,7 +14,7 @@ from xrex.errors import LogStalled, RunError
 from xrex.schema.batch import Delivery
 from xrex.schema.positions import PartitionPosition
 
-_CLOSE_TIMEOUT_S = 5.0
+_CLOSE_TIMEOUT_S = 2.0
 _SILENCE_S = 60.0
 """Beyond dataset.stall_timeout_s: how long the thread may give no sign of life, in a decoder or in the log's client."""
 
@@ -86,7 +86,7 @@ class Stream:
         return {p: max(0, self._ends.get(p, q.offset) - q.offset) for p, q in self._positions.items()}
 
     def close(self) -> None:
-        """Ends the thread and closes the log; gives up on a thread that does not end within 5 s (it is a daemon)."""
+        """Ends the thread and closes the log; gives up on a thread that does not end within 2 s (it is a daemon)."""
         self._stop.set()
         self._thread.join(_CLOSE_TIMEOUT_S)
 

@@ -40,11 +40,9 @@ def gather_owned(block_RD, ids_N) -> Gathered:
     return Gathered(local, block_RD.at[local].get(mode="fill", fill_value=0))
 
 
-# On CPU XLA copies what a collective over a single device returns: a quarter of an embedding-bound step.
-
-
 def of_all_devices(part_n):
     """Every device's part, one after the other."""
+    # On CPU XLA copies what a collective over a single device returns: a quarter of an embedding-bound step.
     return part_n if lax.axis_size(AXIS) == 1 else lax.all_gather(part_n, AXIS, tiled=True)
 
 

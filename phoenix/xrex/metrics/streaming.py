@@ -100,6 +100,12 @@ class ProgressiveMetrics:
         """The same over the newest window that is full, or the current one where no full one is held."""
         return self._summary(self.windows[-2:-1] or self.windows[-1:])
 
+    def newest(self) -> "ProgressiveMetrics":
+        """The windows that `window_summary` looks at, shared with this object."""
+        other = ProgressiveMetrics(self.actions, self.window_examples)
+        other.windows = self.windows[-2:]
+        return other
+
     def cleared(self) -> "ProgressiveMetrics":
         """The same windows with nothing counted: what all processes but one restore, so that a merge counts once."""
         other = ProgressiveMetrics(self.actions, self.window_examples)

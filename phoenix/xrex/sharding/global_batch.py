@@ -11,9 +11,8 @@ def place(mesh: Mesh, local_rows):
     """Global arrays made of every process's rows, in process order: numpy[b, ...] -> jax.Array[b * processes, ...]."""
     sharding = over_rows(mesh)
     if sharding.is_fully_addressable:
-        return jax.device_put(
-            local_rows, sharding
-        )  # All leaves in one call: a call for each costs milliseconds a step.
+        # All leaves in one call: a call for each costs milliseconds a step.
+        return jax.device_put(local_rows, sharding)
     return jax.tree.map(lambda rows: jax.make_array_from_process_local_data(sharding, rows), local_rows)
 
 

@@ -62,9 +62,12 @@ class Loop:
             batch, signals = self._place(delivery, interrupted())
             self.state, self.scratch, report = self.step(self.state, self.scratch, batch, signals)
             report, logits = self._fetch(report)
+            if report.stop > 0:
+                status = INTERRUPTED
+                break
             self._adopt(delivery, report, logits)
             if self.reporter.after_step(delivery, report, waited_s):
-                self.reporter.line(int(report.step), self.standing())
+                self.reporter.line(int(report.step), self.standing(self.progress.newest()))
             status = self._status(report)
             if status is None and self._save_due():
                 self.save()
@@ -78,9 +81,9 @@ class Loop:
         """Optimizer steps of the lineage so far."""
         return int(self.state.step)
 
-    def standing(self) -> Standing:
-        """Where all processes stand together; all come here."""
-        mine = Standing(self.progress, self.positions, self.stream.lag(), self.reporter.newest_event_ms)
+    def standing(self, progress: Progress | None = None) -> Standing:
+        """Where all processes stand together, with the whole progress or the part that is given; all come here."""
+        mine = Standing(progress or self.progress, self.positions, self.stream.lag(), self.reporter.newest_event_ms)
         return Standing.of_all_processes(mine)
 
     def _place(self, delivery: Delivery, stop: bool):
@@ -102,8 +105,6 @@ class Loop:
             self.journal.append({"step": int(report.step), "trained": [list(span) for span in delivery.trained]})
 
     def _status(self, report: StepReport) -> str | None:
-        if report.stop > 0:
-            return INTERRUPTED
         no_more = report.examples == 0 and report.more == 0
         return COMPLETED if no_more or self._steps_done(int(report.step)) else None
 

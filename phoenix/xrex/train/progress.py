@@ -35,6 +35,10 @@ class Progress:
         """The same windows with nothing counted: what every process but one restores, so that a sum counts once."""
         return Progress(self.metrics.cleared(), {name: m.cleared() for name, m in self.references.items()})
 
+    def newest(self) -> "Progress":
+        """What a line of metrics needs: the counts, and of the metrics the newest windows, without references."""
+        return Progress(self.metrics.newest(), {}, self.examples, self.skipped, self.noted)
+
     def add(self, delivery: Delivery, logits: np.ndarray, *, examples_before: int, examples: int) -> None:
         """Count a trained delivery. logits float32[B, C, A] are from the weights before its step; `examples_before` and
         `examples` count the rows of all processes before and in the step, so that windows are cut alike everywhere."""

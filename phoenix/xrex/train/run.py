@@ -32,15 +32,13 @@ from xrex.utils.utils import first_cause, from_process_zero, process_count, proc
 def run(config: TrainerConfig, plan: Plan | None) -> int:
     """Train and return the exit code. Every process comes here with the same config; only process 0 has the plan."""
     program = build_program(config)
-    with ExitStack() as held:
+    with stop_on_signals() as stop, ExitStack() as held:
         begun = from_process_zero(lambda: begin(plan, held) if plan else {})
-        run_dir = Path(begun["run_dir"])
-        with first_cause(), machine_errors_in_words(run_dir):
+        with first_cause(), machine_errors_in_words(Path(begun["run_dir"])):
             loop = build_loop(config, program, begun, held)
-            with stop_on_signals() as stop:
-                status = loop.run(stop)
-                whole = loop.standing()
-                summary = loop.reporter.finish(whole, status=status, step=loop.current_step, config=config)
+            status = loop.run(stop)
+            whole = loop.standing()
+            summary = loop.reporter.finish(whole, status=status, step=loop.current_step, config=config)
     if plan is not None:
         print(closing_lines(plan.run_dir, summary), flush=True)
     return stop_code(stop, status)
@@ -176,7 +174,9 @@ def build_loop(config: TrainerConfig, program: Program, begun: dict[str, Any], h
     checkpoints = Checkpoints(run_dir / layout.CHECKPOINTS, config.checkpoint, merge_progress=merge_json)
     from_process_zero(checkpoints.prepare)
     restore_from = begun["restore_from"]
-    state = restore_state(Path(restore_from), program.state_target) if restore_from else program.fresh_state()
+    state = (
+        restore_state(layout.open_path(restore_from), program.state_target) if restore_from else program.fresh_state()
+    )
     recorder = MetadataRecorder()
     recorder.record_run(Run.from_json(begun["run"]), config)
     topic = positions.from_json(begun["positions"])[config.dataset.topic_name]

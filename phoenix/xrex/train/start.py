@@ -1,11 +1,12 @@
 """How a run begins: what the command line, a config file, a checkpoint and a run folder mean together.
 
-Process 0 alone comes here; the others get the resulting Plan. Nothing is connected to, created or changed, and JAX is not
+Process 0 alone comes here; the others get the resulting config. Nothing is connected to, created or changed, and JAX is not
 imported, so that whatever is wrong ends with exit code 2.
 """
 
 import re
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -71,8 +72,10 @@ class Plan:
 
 
 def command_line(*words: Any) -> str:
-    """The trainer with these arguments, to be copied into a shell."""
-    return shlex.join(["python", "-m", "xrex.train.trainer_recsys", *map(str, words)])
+    """The trainer with these arguments, to be copied into the shell that started this program."""
+    python, here = Path(sys.executable), Path.cwd()
+    python = python.relative_to(here) if python.is_relative_to(here) else python
+    return shlex.join([str(python), "-m", "xrex.train.trainer_recsys", *map(str, words)])
 
 
 def plan(options: Options) -> Plan:
@@ -164,7 +167,14 @@ def _read_experiment(path: Path, overrides: tuple[str, ...]) -> tuple[Mapping[st
 
 
 def _read_config(path: Path) -> TrainerConfig:
-    return TrainerConfig.from_json(_read(path), source=str(path))
+    return TrainerConfig.from_json(json_object(_read(path), str(path)), source=str(path))
+
+
+def json_object(text: bytes, source: str) -> dict[str, Any]:
+    """A config.json as a mapping. Unlike a file that people write it is never YAML. Raises ConfigError."""
+    if not text.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        raise ConfigError(f"{source}: not a JSON object; restore the file, or choose another checkpoint")
+    return load_text(text, source)
 
 
 def _trainer_config(config: Any) -> TrainerConfig:
@@ -174,11 +184,12 @@ def _trainer_config(config: Any) -> TrainerConfig:
 
 def _read(path: Path) -> bytes:
     try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
+        # A path of an object store has no st_size.
+        if isinstance(path, Path) and path.stat().st_size > MAX_CONFIG_BYTES:
             raise ConfigError(f"{path}: more than {MAX_CONFIG_BYTES // 2**20} MB; is this a config?")
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}; check the path") from None
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
 
 
 def _paths(mapping: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -239,6 +250,8 @@ def _refuse_used(run_dir: Path) -> None:
 
 def _refuse_nested(run_dir: Path, step_dir: Any) -> None:
     """A child writes nothing into the folder that it begins from: the run folder of the step, or the step alone."""
+    if not isinstance(step_dir, Path):
+        return  # An object store holds no local folder.
     parent = step_dir.parent.parent if step_dir.parent.name == layout.CHECKPOINTS else step_dir
     ours, theirs = run_dir.resolve(), parent.resolve()
     if ours == theirs or ours in theirs.parents or theirs in ours.parents:

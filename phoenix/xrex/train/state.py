@@ -30,13 +30,13 @@ def split_model(model: nnx.Module):
     """(params, function from params back to the module): what crosses the jit boundary is plain nested dicts with text keys,
     since dispatching a module's own state costs milliseconds a step."""
     graph, state = nnx.split(model)
-    names = list(named(state))
+    weights = named(nnx.to_pure_dict(state))
 
     def merge(params: dict[str, Any]) -> nnx.Module:
         leaves = named(params)
-        return nnx.merge(graph, jax.tree.unflatten(jax.tree.structure(state), [leaves[name] for name in names]))
+        return nnx.merge(graph, jax.tree.unflatten(jax.tree.structure(state), [leaves[name] for name in weights]))
 
-    return nested(named(state)), merge
+    return nested(weights), merge
 
 
 def initial_state(

@@ -42,7 +42,7 @@ def build_step(
 
     scratch  {arena: int32[V]} any contents, see sparse_update
     signals  int32[devices, 2], dealt over the devices: (stream may bring more, told to stop)
-    A batch of weight 0 over all devices changes nothing, not even the step counter.
+    A batch of weight 0 over all devices changes nothing, not even the step counter; nor does one with a stop signal.
     """
 
     def loss_of(params, rows, batch: Batch):
@@ -64,7 +64,9 @@ def build_step(
 
         examples = jnp.sum(batch.weight > 0, dtype=jnp.int32)
         grads, loss, weight, examples, signals = lax.psum((grads, loss, weight, examples, signals[0]), AXIS)
-        applied, scale = examples > 0, 1.0 / jnp.maximum(weight, 1e-6)
+        # A step in which a process is told to stop is no step: that process may have come without its rows, and a run
+        # that goes on later must cut the batches that an undisturbed one cuts.
+        applied, scale = (examples > 0) & (signals[1] == 0), 1.0 / jnp.maximum(weight, 1e-6)
 
         params, dense_optimizer = dense_update(optimizer, state, jax.tree.map(lambda g: g * scale, grads), applied)
         tables, slots, used = {}, {}, {}

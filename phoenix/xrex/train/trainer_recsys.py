@@ -10,14 +10,13 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from xai_configlib import load_text
 from xai_configlib.errors import shown
 from xrex.checkpoint import layout
 from xrex.data.log.security import check_log
 from xrex.errors import ConfigError
 from xrex.report.failures import exit_code_of, invoke, leave, utf8_output
 from xrex.train.config import TrainerConfig
-from xrex.train.start import Options, Plan, plan
+from xrex.train.start import Options, Plan, json_object, plan
 from xrex.utils.metadata import code_version, package_versions
 from xrex.utils.utils import (
     agree,
@@ -43,7 +42,7 @@ def _read_checkpoint_kafka_config(ctx: Any) -> tuple[str | None, int | None]:
     """
     path = layout.open_path(ctx.checkpoint.path) / _CONFIG_FILENAME
     try:
-        mapping = load_text(path.read_bytes(), str(path))
+        mapping = json_object(path.read_bytes(), str(path))
     except FileNotFoundError:
         return None, None
     except OSError as error:

@@ -35,16 +35,18 @@ INITIALIZATION_TIMEOUT_S = 60
 BEAT_S = 1.0
 """Every process shows at this interval that it is there."""
 SILENT_BEATS = 10
-"""A process that let so many beats pass has gone; the others end, and name it."""
-HEARTBEAT_TIMEOUT_S = 20
-"""JAX's own limit, which aborts the others: for a process whose watchdog does not run."""
+"""A process that let so many beats pass has gone; the others end, and name it. (Native code that keeps Python's other
+threads from running for so long looks the same.)"""
+HEARTBEAT_TIMEOUT_S = 30
+"""JAX's own limit, which aborts all without our words. Its beat is half as long, so it may strike after 15 s already."""
 SHUTDOWN_TIMEOUT_S = 20
 """How long the processes wait for each other at the end."""
-COORDINATOR_LINGER_S = 1.0
 GRACE_S = 2.0
-"""How long the main thread may take to come to the error of another process by itself, which leaves a summary."""
+"""How long the main thread may take to come by itself to the error that its watchdog has heard of."""
 CLEANUP_S = 3.0
 """How long it may then take to leave. Together less than _abort_slowly gives."""
+COORDINATOR_LINGER_S = GRACE_S + 0.5
+"""JAX aborts the others when process 0, the coordinator, goes: it lets them leave before it."""
 CHUNK_BYTES = 8 * 2**20
 
 _HEADER = struct.Struct("<QQ")
@@ -81,6 +83,8 @@ def start_distributed() -> None:
     address = os.environ.get("JAX_COORDINATOR_ADDRESS", "")
     if not address.rpartition(":")[2].isdecimal():
         raise ConfigError(f'JAX_COORDINATOR_ADDRESS = {address!r}: give "HOST:PORT" of process 0')
+    if index == 0 and _unreachable(address) is None:  # JAX itself may crash on this
+        raise ConfigError(f"JAX_COORDINATOR_ADDRESS = {address!r}: somebody listens there already; give a free port")
     import jax
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -117,10 +121,9 @@ def exit_now(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    if _watchdog is not None and not _watchdog.failed.is_set():
+    if _watchdog is not None:
         _watchdog.end()
-    elif process_count() > 1 and process_index() == 0:
-        # The coordinator lives in process 0, and JAX aborts the others when it goes. Let them say their reason first.
+    if process_count() > 1 and process_index() == 0:
         time.sleep(COORDINATOR_LINGER_S)
     os._exit(code)
 
@@ -161,7 +164,7 @@ def broadcast_one_to_all(x: Any) -> Any:
     else:
         kind, payload = _broadcast_bytes(0, b"")
     if kind == _ERROR:
-        raise x if process_index() == 0 else _shared(_error_from_bytes(payload))
+        raise x if process_index() == 0 else _error_from_bytes(payload)
     if kind == _CONFIG:
         return _config_everywhere(payload)
     return payload if kind == _BYTES else _tree_from_bytes(payload)
@@ -193,7 +196,7 @@ def raise_together(error: BaseException | None) -> None:
         return _raised_or_returned(error)
     for index, data in enumerate(gather_bytes(_error_to_bytes(error) if error else b"")):
         if data:
-            raise (error if error and index == process_index() else _shared(_error_from_bytes(data))) from None
+            raise (error if error and index == process_index() else _error_from_bytes(data)) from None
 
 
 def agree(name: str, data: bytes | str) -> None:
@@ -240,7 +243,9 @@ class _Watchdog:
         self.silent = dict.fromkeys(self.watched, 0)
         """By process: how often we looked since then. No clock: all may be stopped together, and go on."""
         self.first: Exception | None = None
-        self.first_known, self.failed, self.ending = threading.Event(), threading.Event(), False
+        self.first_known, self.failed, self.left = threading.Event(), threading.Event(), threading.Event()
+        """Somebody's failure is known; the main thread has come to one; it has said it and leaves."""
+        self.ending = False
         self.threads = [threading.Thread(target=work, daemon=True) for work in (self._beat, self._listen)]
         for thread in self.threads:
             thread.start()
@@ -250,22 +255,31 @@ class _Watchdog:
         """The main thread has failed: the first failure of all processes, which may be this one."""
         if _is_consequence(error):
             self.first_known.wait((SILENT_BEATS + 5) * BEAT_S)
-        if not _is_shared(error) and self.first is None:
+        if self.first is None:
             try:
                 self.store.key_value_set_bytes(_FIRST, _error_to_bytes(error, f"process {self.index} failed: "))
             except Exception:  # another was faster, or process 0 has gone
                 self.first_known.wait(GRACE_S)
         self.failed.set()
         first = self.first
-        return error if first is None or _is_shared(error) or str(first).endswith(str(error)) else first
+        if first is None or (str(error) and str(first).endswith(str(error))):
+            return error  # told by us, or raised on every process
+        return first
 
     def end(self) -> None:
-        """The run is over: wait for the others, watched to the last, and stop."""
-        if not self.failed.is_set():
-            self.ending = True
-            sys.modules["jax"].distributed.shutdown()
-            for thread in self.threads:
-                thread.join(2 * BEAT_S)
+        """The main thread is done: after a failure it leaves, else it waits for the others, watched to the last."""
+        if self.failed.is_set():
+            self.left.set()
+            return
+        try:
+            self.store.wait_at_barrier("xrex/end", 1_000 * SHUTDOWN_TIMEOUT_S)
+        except Exception as error:
+            why = " ".join(str(error).split())[:400]
+            _say_and_exit(self.tell(RunError(f"the processes have not come to the end together: {why}")))
+        self.ending = True
+        sys.modules["jax"].distributed.shutdown()
+        for thread in self.threads:
+            thread.join(2 * BEAT_S)
 
     def _beat(self) -> None:
         for beat in itertools.count(1):
@@ -290,9 +304,8 @@ class _Watchdog:
                     first = RunError(_PROCESS_0_GONE)
         self.first = first
         self.first_known.set()
-        if self.failed.wait(GRACE_S):
-            time.sleep(CLEANUP_S)
-        _say_and_exit(first)
+        if not (self.failed.wait(GRACE_S) and self.left.wait(CLEANUP_S)):
+            _say_and_exit(first)
 
     def _silence(self) -> RunError | None:
         """The error that names the processes without a beat, once there are any."""
@@ -305,17 +318,18 @@ class _Watchdog:
             self.silent[process] = self.silent[process] + 1 if beat == self.heard.get(process) else 0
             self.heard[process] = beat
         # JAX aborts us at once when process 0 dies, and its thread that sleeps in _abort_slowly answers no calls.
-        if self.index and self.silent[0] and (error := _refused(self.address)):
-            return RunError(f"{_PROCESS_0_GONE} ({error})")
+        if self.index and self.silent[0] and isinstance(_unreachable(self.address), ConnectionRefusedError):
+            return RunError(_PROCESS_0_GONE)
         gone = [str(process) for process, looks in self.silent.items() if looks >= SILENT_BEATS]
         if not gone:
             return None
         who = f"process {gone[0]} has" if len(gone) == 1 else f"processes {', '.join(gone)} have"
         error = RunError(f"{who} not answered for {SILENT_BEATS * BEAT_S:.0f} s: {_HINT}")
-        if self.index == 0:
-            with contextlib.suppress(Exception):
-                self.store.key_value_set_bytes(_FIRST, _error_to_bytes(error))
-        return error
+        if self.index:
+            return error
+        with contextlib.suppress(Exception):
+            self.store.key_value_set_bytes(_FIRST, _error_to_bytes(error))
+        return None  # comes back to all from the store, unless another's reason was there before
 
 
 _watchdog: _Watchdog | None = None
@@ -350,24 +364,22 @@ def _abort_slowly() -> None:
 def _give_up_waiting(index: int, count: int, address: str) -> None:
     """End this process because not all have come; JAX would abort it a few seconds later."""
     words = f"of {count} processes at least one has not come to {address} within {INITIALIZATION_TIMEOUT_S} s"
-    if index and (error := _refused(address)):
-        words = f"process 0 does not listen at {address} after {INITIALIZATION_TIMEOUT_S} s ({error})"
+    if index and (error := _unreachable(address)):
+        words = f"process 0 has not come to {address} ({error}), or has given up to wait for another"
     _say_and_exit(RunError(f"{words}: see that all run, with the same JAX_COORDINATOR_ADDRESS and JAX_NUM_PROCESSES"))
 
 
-def _refused(address: str) -> OSError | None:
-    """Why nobody can be reached at HOST:PORT; None if somebody listens there, or does not answer."""
+def _unreachable(address: str) -> OSError | None:
+    """Why nobody can be reached at HOST:PORT; None if somebody listens there."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=BEAT_S).close()
-    except TimeoutError:
-        return None
     except OSError as error:
         return error
     return None
 
 
-def _say_and_exit(error: Exception) -> NoReturn:
+def _say_and_exit(error: BaseException) -> NoReturn:
     """End the process from a thread, whatever the main thread does."""
     text = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in str(error))
     os.write(2, f"{text}\n".encode(errors="backslashreplace"))
@@ -394,20 +406,14 @@ def _is_consequence(error: BaseException | None) -> bool:
     """Whether it may come from another process that has gone: a failed collective or a lost coordinator."""
     while error is not None:
         text = str(error)
-        if "Gloo" in text or (type(error).__name__ == "JaxRuntimeError" and "RESOURCE_EXHAUSTED" not in text):
+        if (
+            "Gloo" in text
+            or "NCCL" in text
+            or (type(error).__name__ == "JaxRuntimeError" and "RESOURCE_EXHAUSTED" not in text)
+        ):
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def _shared(error: Exception) -> Exception:
-    error.add_note("raised on every process")
-    return error
-
-
-def _is_shared(error: BaseException) -> bool:
-    """Whether every process gets this error from the one that had it, which tells it."""
-    return "raised on every process" in getattr(error, "__notes__", ())
 
 
 def _raised_or_returned(x: Any) -> Any:

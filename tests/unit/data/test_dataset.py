@@ -50,7 +50,7 @@ def test_another_start_is_a_config_error(start_at):
         start_positions(CONFIG, start_at=start_at, log=log_of())
 
 
-def test_b01_a_position_below_the_log_is_lost_and_the_figures_are_told():
+def test_a_position_below_the_log_is_lost_and_the_figures_are_told():
     with pytest.raises(OffsetLost) as raised:
         check_positions(CONFIG, saved(100), log=log_of(records=900, start=500))
     assert str(raised.value) == (
@@ -59,7 +59,7 @@ def test_b01_a_position_below_the_log_is_lost_and_the_figures_are_told():
     )
 
 
-def test_b02_a_position_beyond_the_end_names_both_and_suspects_a_new_topic():
+def test_a_position_beyond_the_end_names_both_and_suspects_a_new_topic():
     with pytest.raises(OffsetLost) as raised:
         check_positions(CONFIG, saved(1_000), log=log_of(records=6))
     assert str(raised.value) == (
@@ -79,7 +79,7 @@ def test_a_partition_that_was_read_to_its_fixed_end_may_be_gone():
     assert check_positions(FINITE, done, log=log_of(records=900, start=500)) == done
 
 
-def test_b03_new_partitions_are_read_from_their_beginning_with_one_line():
+def test_new_partitions_are_read_from_their_beginning_with_one_line():
     lines: list[str] = []
     config = small_config(stop_at_end=False, num_kafka_partitions=4)
     resumed = check_positions(config, saved(3, partitions=4), log=log_of(partitions=6), say=lines.append)
@@ -93,7 +93,7 @@ def test_a_partition_that_came_after_the_ends_were_fixed_holds_nothing_of_the_ru
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_b03_new_partitions_may_be_an_error(resume):
+def test_new_partitions_may_be_an_error(resume):
     config = small_config(num_kafka_partitions=4, on_new_partitions="error")
     log = log_of(partitions=6)
     with pytest.raises(

@@ -27,7 +27,7 @@ def offsets(found: list[Delivery]) -> list[int]:
     return [span.offset for delivery in found for span in delivery.trained]
 
 
-def test_b04_a_commit_marker_at_the_end_is_passed():
+def test_a_commit_marker_at_the_end_is_passed():
     log = MemoryLog([event(o) for o in range(8)], ends={0: 9})
     found = train(small_config(), log)
     assert [d.rows for d in found] == [4, 4]
@@ -36,20 +36,20 @@ def test_b04_a_commit_marker_at_the_end_is_passed():
     assert train(small_config(), log, found[-1].next_positions) == []
 
 
-B05 = [3, 4, 9, 10, 15, 27, 28, 40]
+OFFSETS_WITH_HOLES = [3, 4, 9, 10, 15, 27, 28, 40]
 
 
-def test_b05_holes_are_passed():
-    log = MemoryLog([event(o) for o in B05], ends={0: 44})
+def test_holes_are_passed():
+    log = MemoryLog([event(o) for o in OFFSETS_WITH_HOLES], ends={0: 44})
     found = train(small_config(), log)
-    assert offsets(found) == B05
+    assert offsets(found) == OFFSETS_WITH_HOLES
     assert [d.rows for d in found] == [4, 4]
     assert 11 <= found[0].next_positions[0].offset <= 15
     assert offsets(train(small_config(), log, found[0].next_positions)) == [15, 27, 28, 40]
     assert 41 <= found[-1].next_positions[0].offset <= 44
 
 
-def test_b06_tombstones_are_skipped_and_counted_and_are_no_rows():
+def test_tombstones_are_skipped_and_counted_and_are_no_rows():
     log = MemoryLog([message(o, None) if o in (3, 6) else event(o) for o in range(10)])
     found = train(small_config(), log)
     assert offsets(found) == [0, 1, 2, 4, 5, 7, 8, 9]
@@ -65,7 +65,7 @@ def b07_log() -> MemoryLog:
     return MemoryLog(records)
 
 
-def test_b07_an_undecodable_record_ends_the_run_and_is_named_each_time():
+def test_an_undecodable_record_ends_the_run_and_is_named_each_time():
     for _ in range(2):
         with pytest.raises(BadRecord) as raised:
             train(small_config(), b07_log())
@@ -75,7 +75,7 @@ def test_b07_an_undecodable_record_ends_the_run_and_is_named_each_time():
         assert str(raised.value).endswith("the value begins fffe006e6f742d61")
 
 
-def test_b07_a_record_of_wrong_types_is_named_with_its_row():
+def test_a_record_of_wrong_types_is_named_with_its_row():
     log = b07_log()
     positions = check_positions(
         small_config(),
@@ -95,14 +95,14 @@ def b08_log(**given) -> MemoryLog:
     return MemoryLog([*records, event(0, 2, user_id=190, item_id=41)], partitions=3, **given)
 
 
-def test_b08_a_finite_read_does_not_wait_for_quiet_partitions():
+def test_a_finite_read_does_not_wait_for_quiet_partitions():
     found = train(small_config(num_kafka_partitions=3), b08_log())
     assert [d.rows for d in found] == [4, 4, 1]
     assert found[-1].batch.weight.tolist() == [1, 0, 0, 0]
     assert {p: q.offset for p, q in found[-1].next_positions.items()} == {0: 8, 1: 0, 2: 1}
 
 
-def test_b09_read_ahead_does_not_move_the_position():
+def test_read_ahead_does_not_move_the_position():
     log = MemoryLog([event(o) for o in range(100)], chunk=lambda: 50)
     config = small_config(prefetch_batches=1_000)
     positions = start_positions(config, log=log).partitions
@@ -115,7 +115,7 @@ def test_b09_read_ahead_does_not_move_the_position():
     assert offsets(first + rest) == list(range(100))
 
 
-def test_e01_ids_that_differ_above_32_bits_have_different_rows():
+def test_ids_that_differ_above_32_bits_have_different_rows():
     item = [5, 4_294_967_301, 4_294_967_301, 5]
     log = MemoryLog([event(o, item_id=i, label=int(i == 5)) for o, i in enumerate(item)])
     rows = train(small_config(), log)[0].batch.candidates["item"][:, 0]
@@ -123,17 +123,17 @@ def test_e01_ids_that_differ_above_32_bits_have_different_rows():
     assert rows[0].tolist() != rows[1].tolist() == rows[2].tolist()
 
 
-E02 = [-1, 1_000, 2_147_483_648, -9_223_372_036_854_775_808, 1, 2, 3, 4]
+IDS = [-1, 1_000, 2_147_483_648, -9_223_372_036_854_775_808, 1, 2, 3, 4]
 
 
 def e02(oov) -> tuple:
     tables = [TableSpec(name="items", num_embeddings=1_000, embedding_dim=4, salts=(), oov=oov)]
     tables += [TableSpec(name=name, num_embeddings=500, embedding_dim=4) for name in ("users", "authors")]
-    log = MemoryLog([event(o, item_id=i, history=[1]) for o, i in enumerate(E02)])
+    log = MemoryLog([event(o, item_id=i, history=[1]) for o, i in enumerate(IDS)])
     return small_config(tables=tuple(tables)), log
 
 
-def test_e02_an_id_outside_a_direct_table_ends_the_run_naming_feature_value_and_offset():
+def test_an_id_outside_a_direct_table_ends_the_run_naming_feature_value_and_offset():
     config, log = e02("error")
     with pytest.raises(BadRecord) as raised:
         train(config, log)
@@ -143,14 +143,14 @@ def test_e02_an_id_outside_a_direct_table_ends_the_run_naming_feature_value_and_
     )
 
 
-def test_e02_with_an_oov_row_the_hits_are_counted_and_other_ids_keep_theirs():
+def test_with_an_oov_row_the_hits_are_counted_and_other_ids_keep_theirs():
     config, log = e02("row")
     found = train(config, log)
     assert [d.noted for d in found] == [{"oov.item": 4}, {}]
     assert np.concatenate([d.batch.candidates["item"][:, 0, 0] for d in found]).tolist() == [999] * 4 + [1, 2, 3, 4]
 
 
-def test_e05_empty_histories_are_all_padding():
+def test_empty_histories_are_all_padding():
     log = MemoryLog([event(o, history=[3] if o % 2 else []) for o in range(8)])
     for delivery in train(small_config(), log):
         assert delivery.batch.history_length.tolist() == [0, 1, 0, 1]
@@ -158,7 +158,7 @@ def test_e05_empty_histories_are_all_padding():
         assert (delivery.batch.history["seen"][1::2, 0] >= 0).all()
 
 
-def test_e05_a_batch_of_empty_histories_only_is_a_batch():
+def test_a_batch_of_empty_histories_only_is_a_batch():
     log = MemoryLog([event(o, history=[]) for o in range(4)])
     (delivery,) = train(small_config(), log)
     assert delivery.batch.history_length.tolist() == [0, 0, 0, 0]

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from xai_configlib import load_text
 from xrex.data import movielens
 from xrex.data.events import build_rows
+from xrex.data.featurize import Featurizer
 from xrex.errors import ConfigError
+from xrex.train.config import TrainerConfig
 
 ML_100K_SHA256 = "4edb74e2a81178c2ba9ff381495f754f996c4aea351b1272ca36b43da0935eff"
 
@@ -78,6 +81,17 @@ def test_a_row_carries_profile_and_genres_of_the_films_rated_before(grouplens):
     last = build_rows(movielens.events(grouplens), movielens.COLUMNS, 20).to_pylist()[-1]
     assert (last["user"], last["age"], last["item"], last["genres"], last["like"]) == (1, 30, [12], [[]], [1])
     assert (last["history_item"], last["history_genres"], last["history_actions"]) == ([11], [[0, 1]], [0b011])
+
+
+def test_the_config_reads_the_rows_that_are_written(grouplens):
+    text = (Path(__file__).parents[3] / "configs" / "movielens.yaml").read_bytes()
+    dataset = TrainerConfig.from_json(load_text(text, "movielens.yaml")).dataset
+    rows = build_rows(movielens.events(grouplens), movielens.COLUMNS, dataset.max_history).to_batches()[0]
+    featurizer = Featurizer(dataset)
+    batch = featurizer.featurize(featurizer.check(rows), 3).batch
+    assert batch.candidates["item"].tolist() == [[[12]], [[11]], [[12]]]
+    assert batch.history["past_genres"][2, 0].tolist() == [0, 1, -1, -1, -1, -1]
+    assert batch.labels[:, 0].tolist() == [[0, 0, 1], [1, 1, 0], [1, 0, 0]]
 
 
 def test_what_is_not_movielens_is_refused_with_its_reason(grouplens, tmp_path):

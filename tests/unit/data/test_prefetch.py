@@ -46,7 +46,7 @@ def test_after_the_last_batch_come_empty_ones_for_ever_and_at_once():
 
 
 @pytest.mark.parametrize("error", [MemoryError("no memory"), RuntimeError("a defect"), SystemExit(3)])
-def test_b10_an_error_of_the_decoder_ends_the_loop_with_that_error_after_the_batches_before_it(monkeypatch, error):
+def test_an_error_of_the_decoder_ends_the_loop_with_that_error_after_the_batches_before_it(monkeypatch, error):
     from xrex.data.codecs import json
 
     decode = json.decode
@@ -68,7 +68,7 @@ def test_b10_an_error_of_the_decoder_ends_the_loop_with_that_error_after_the_bat
     stream.close()
 
 
-def test_b10_a_log_that_fails_for_good_ends_the_loop():
+def test_a_log_that_fails_for_good_ends_the_loop():
     class Broken(MemoryLog):
         def poll(self, timeout_ms):
             if self.polls == 4:

@@ -151,7 +151,10 @@ def test_a_topic_of_the_rest_holds_its_rows_with_histories_cut_where_asked(tmp_p
     log = DirectorySource(tmp_path, "t")
     log.assign({0: 0})
     rows = arrow.decode(log.poll(1_000)[0].value or b"").to_pylist()
-    assert [(row["item"], row["history_item"], row["user_events"]) for row in rows] == [([3], [0, 1], 1), ([4], [0, 1], 1)]
+    assert [(row["item"], row["history_item"], row["user_events"]) for row in rows] == [
+        ([3], [0, 1], 1),
+        ([4], [0, 1], 1),
+    ]
     with pytest.raises(RunError, match="no events after the first 5, which --skip leaves out"):
         run("--to", tmp_path, "--topic", "u", "--from", "events", path, "--actions", "click", "--skip", 5)
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -74,6 +75,12 @@ exit_now(7)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (7, "said")
+
+
+def test_without_jaxs_store_there_is_a_warning_and_no_watchdog(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "jax", ModuleType("jax"))
+    assert utils._key_value_store() is None
+    assert capsys.readouterr().err.startswith("warning: no watchdog with this jax (")
 
 
 arrays = st.sampled_from(["<i8", ">i4", "<u8", "<f8", "<f2", "?", "<U3"]).flatmap(

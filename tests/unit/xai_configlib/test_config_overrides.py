@@ -122,6 +122,12 @@ def test_an_override_of_a_field_that_the_file_gives_under_a_former_name():
             "model.hidden_dims=[a]",
             "model.hidden_dims = '[a]': expected a list in JSON: not JSON, expecting value at line 1 column 2",
         ),
+        (
+            "model.hidden_dims=" + "[" * 100_000,
+            "model.hidden_dims = '"
+            + "[" * 118
+            + "…: expected a list in JSON: is nested too deep, or too large to read",
+        ),
         ("dataset.batch_size", "'dataset.batch_size': no override; write it as a.b.c=value"),
         ("dataset..batch_size=1", "'dataset..batch_size' is no path of dotted names; write it as a.b.c=value"),
         ("=1", "'' is no path of dotted names; write it as a.b.c=value"),

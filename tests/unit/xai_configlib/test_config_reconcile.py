@@ -168,6 +168,8 @@ def test_the_table_is_aligned_and_short():
         '"production"  null                                                          own              own: not inherited',
     ]
     assert reconcile(PRODUCTION, PRODUCTION, mode="child").table() == []
+    hostile = reconcile(PRODUCTION, PRODUCTION.replace(topic="\x1b[31m\u202e\n"), mode="child").table()[1]
+    assert hostile.isprintable()
 
 
 def test_a_swapped_class_is_shown_by_its_tag(production):

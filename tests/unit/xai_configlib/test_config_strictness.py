@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
+from pydantic import model_validator
 from sample_configs import (
     Activation,
     BrokerSource,
@@ -19,7 +20,7 @@ from sample_configs import (
     base_without,
 )
 
-from xai_configlib import ConfigError
+from xai_configlib import Config, ConfigError, configclass, field
 
 
 def errors_of(mapping, **options):
@@ -114,7 +115,7 @@ def test_a_value_of_another_type_is_refused(path, value, line):
 
 def test_an_integer_key_given_twice_is_refused():
     lines = errors_of(base_with("dataset.start_offsets", {0: 1, "0": 2}))
-    assert lines == ['config: dataset.start_offsets."0": expected an integer as key']
+    assert lines == ['config: dataset.start_offsets."0": the key stands twice']
 
 
 def test_an_enumeration_lists_its_values_and_suggests_the_nearest():  # case A04
@@ -169,6 +170,27 @@ def test_every_problem_of_a_file_is_reported_at_once():
 def test_a_rule_between_fields_speaks_in_its_own_words():
     lines = errors_of(base_with("optimizer.warmup_steps", 20000))
     assert lines == ["config: optimizer: warmup_steps = 20000: keep it below decay_steps"]
+
+
+def test_a_rule_that_quotes_a_value_still_speaks_on_one_short_line():
+    @configclass(policy="own")
+    class Ruled(Config):
+        name: str = field()
+        """Name."""
+
+        @model_validator(mode="after")
+        def _refuses(self) -> "Ruled":
+            raise ValueError(f"the name {self.name!s}\nis not good")
+
+    def line(name):
+        with pytest.raises(ConfigError) as caught:
+            Ruled.from_json({"name": name})
+        return str(caught.value)
+
+    assert line("a") == "config: the name a is not good"
+    assert line("\x1b") == "config: the name \\x1b is not good"
+    assert line("a" * 500) == f"config: the name {'a' * 119}… is not good"
+    assert len(line("a " * 5_000)) < 2_100
 
 
 def test_a_field_given_under_two_of_its_names_is_refused():
