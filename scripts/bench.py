@@ -40,7 +40,7 @@ from xrex.sharding.mesh import make_mesh, over_rows
 from xrex.train import start
 from xrex.train.config import TrainerConfig
 from xrex.train.run import begin, build_loop
-from xrex.train.setup import build_program, model_inputs
+from xrex.train.setup import Program, build_program, model_inputs
 from xrex.train.start import Options
 from xrex.train.state import initial_state, state_shardings
 from xrex.train.step import build_step
@@ -109,9 +109,14 @@ def embedding_steps(num_rows: int, *, rows: int = 64, ids: int = 320, dim: int =
 def ranker_steps(num_rows: int) -> Steps:
     """The quickstart's ranker and batch size, its table of items as large as asked."""
     config = quickstart(num_rows)
-    program, inputs = build_program(config), model_inputs(config.dataset)
+    program, inputs = program_of(config), model_inputs(config.dataset)
     batches = random_batches(inputs, config.trainer.global_batch_size)
     return Steps(program.step, program.mesh, program.state_target, batches)
+
+
+def program_of(config: TrainerConfig) -> Program:
+    """What a run with this config compiles."""
+    return build_program(config, make_mesh(config.mesh, config.trainer.global_batch_size))
 
 
 def quickstart(num_items: int) -> TrainerConfig:
@@ -190,7 +195,7 @@ def loop_seconds(rounds: int, inner: int) -> np.ndarray:
         never = f"checkpoint.save_every_steps={examples}", f"trainer.log_every_steps={inner}"
         overrides = (f"dataset.log.path={folder}", "mesh.num_devices=1", *never)
         plan = start.plan(Options(QUICKSTART, run_dir=Path(folder) / "run", overrides=overrides))
-        program, bare = build_program(plan.config), ranker_steps(65_536)
+        program, bare = program_of(plan.config), ranker_steps(65_536)
         with redirect_stdout(io.StringIO()):
             loop = build_loop(plan.config, program, begin(plan, held), held)
             watch = Stopwatch(loop.step, bare, rounds, inner)

@@ -6,6 +6,7 @@ import numpy as np
 from xai_configlib import apply_overrides
 from xrex.schema.batch import Batch
 from xrex.sharding.global_batch import place
+from xrex.sharding.mesh import make_mesh
 from xrex.train.config import TrainerConfig
 from xrex.train.setup import Program, build_program, model_inputs
 
@@ -112,7 +113,8 @@ class Trainer:
 
     def __init__(self, config: TrainerConfig):
         self.config = config
-        self.program: Program = build_program(config)
+        mesh = make_mesh(config.mesh, config.trainer.global_batch_size)
+        self.program: Program = build_program(config, mesh)
         self.state, self.scratch = self.program.fresh_state(), self.program.scratch()
 
     def step(self, batch: Batch, more: int = 1, stop: int = 0):

@@ -1,6 +1,5 @@
 """`xrex data`: write streams to train on."""
 
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xrex.errors import ConfigError, RunError
+from xrex.train.start import command_line
 
 if TYPE_CHECKING:
     from xrex.data.events import EventColumns
@@ -217,7 +217,7 @@ def _next_step(source: _From, overrides: dict[str, str], columns: "EventColumns"
     synthetic = "configs/ranker_kafka.yaml" if "dataset.log" in overrides else "configs/quickstart.yaml"
     configs = {_From.synthetic: synthetic, _From.movielens: "configs/movielens.yaml", _From.events: "YOURS.yaml"}
     config = configs[source]
-    line = shlex.join(["xrex", "train", "--config", config, *(f"{path}={value}" for path, value in overrides.items())])
+    line = command_line("--config", config, *(f"{path}={value}" for path, value in overrides.items()))
     if source is not _From.events:
         return f"next: {line}"
     user = ", ".join((columns.user, *columns.user_columns, "user_gap", "user_events"))

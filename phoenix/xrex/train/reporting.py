@@ -200,6 +200,12 @@ def _summary_of_step(step_dir: Path, config_sha256: str) -> dict[str, Any]:
 
 def closing_lines(run_dir: Path, summary: dict[str, Any]) -> str:
     """What the operator reads last: the figures beside the references, where things are, what to do next."""
+    branch = run_dir
+    at_end = all(p["end_offset"] is not None and p["offset"] >= p["end_offset"] for p in summary["positions"].values())
+    earlier = [s for s in layout.complete_steps(run_dir / layout.CHECKPOINTS) if s < summary["step"]]
+    notes = ["every partition is at its fixed end: nothing is left of the stream behind this step"] if at_end else []
+    if at_end and earlier:
+        branch = run_dir / layout.CHECKPOINTS / str(earlier[-1])
     done = f"{summary['status']}: {summary['examples_trained']:,} examples, step {summary['step']:,}"
     return "\n".join(
         [
@@ -208,8 +214,9 @@ def closing_lines(run_dir: Path, summary: dict[str, Any]) -> str:
             "",
             f"run folder  {run_dir}",
             f"checkpoint  {run_dir / summary['checkpoint']}",
+            *notes,
             f"go on       {command_line('--run-dir', run_dir)}",
-            f"branch off  {command_line('--checkpoint', run_dir, 'optimizer.dense.learning_rate=3e-4')}",
+            f"branch off  {command_line('--checkpoint', branch, 'optimizer.dense.learning_rate=3e-4')}",
         ]
     )
 

@@ -18,6 +18,7 @@ from xrex.errors import CheckpointError, RunError
 from xrex.report.failures import reason
 from xrex.report.sinks import JsonLines, drop_after
 from xrex.schema.positions import TopicPositions
+from xrex.sharding.mesh import make_mesh
 from xrex.train.config import TrainerConfig
 from xrex.train.loop import Loop
 from xrex.train.progress import Progress, merge_json
@@ -31,11 +32,12 @@ from xrex.utils.utils import first_cause, from_process_zero, process_count, proc
 
 def run(config: TrainerConfig, plan: Plan | None) -> int:
     """Train and return the exit code. Every process comes here with the same config; only process 0 has the plan."""
-    program = build_program(config)
+    mesh = make_mesh(config.mesh, config.trainer.global_batch_size)
     with stop_on_signals() as stop, ExitStack() as held:
+        # Before anything is compiled: a stream that cannot be read is reported in seconds.
         begun = from_process_zero(lambda: begin(plan, held) if plan else {})
         with first_cause(), machine_errors_in_words(Path(begun["run_dir"])):
-            loop = build_loop(config, program, begun, held)
+            loop = build_loop(config, build_program(config, mesh), begun, held)
             status = loop.run(stop)
             whole = loop.standing()
             summary = loop.reporter.finish(whole, status=status, step=loop.current_step, config=config)

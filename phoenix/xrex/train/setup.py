@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import Mesh
 
 from xrex.data.assignment import partitions_of
 from xrex.data.config import DatasetConfig
@@ -42,7 +43,7 @@ def model_inputs(dataset: DatasetConfig) -> ModelInputs:
 class Program:
     """The compiled side of a run: where it lies, what it starts from, what a step does."""
 
-    mesh: jax.sharding.Mesh
+    mesh: Mesh
     arenas: tuple[Arena, ...]
     step: Callable[..., tuple[TrainState, Any, StepReport]]
     fresh_state: Callable[[], TrainState]
@@ -55,10 +56,10 @@ class Program:
         return {a.name: jnp.zeros((a.stored_rows,), jnp.int32, device=over_rows(self.mesh)) for a in self.arenas}
 
 
-def build_program(config: TrainerConfig) -> Program:
-    """Mesh, model, optimizers and step. Raises ConfigError where they do not fit each other; touches no file, no broker."""
+def build_program(config: TrainerConfig, mesh: Mesh | None = None) -> Program:
+    """Model, optimizers and step, on a mesh that has been made already or on the config's."""
+    mesh = mesh or make_mesh(config.mesh, config.trainer.global_batch_size)
     inputs, optimizer_config = model_inputs(config.dataset), config.optimizer
-    mesh = make_mesh(config.mesh, config.trainer.global_batch_size)
     looked_up = arenas(inputs)
     params, merge = split_model(ranker(config, inputs))
     optimizer = dense_optimizer(optimizer_config.dense)

@@ -296,12 +296,10 @@ class _Watchdog:
             try:
                 first = _error_from_bytes(self.store.blocking_key_value_get_bytes(_FIRST, int(1_000 * BEAT_S)))
             except Exception as error:
-                if "DEADLINE_EXCEEDED" in str(error):  # nobody has failed
-                    first = self._silence()
-                elif self.ending:
+                if self.ending:
                     return
-                else:
-                    first = RunError(_PROCESS_0_GONE)
+                nobody_failed = "DEADLINE_EXCEEDED" in str(error)
+                first = self._silence() if nobody_failed else RunError(_PROCESS_0_GONE)
         self.first = first
         self.first_known.set()
         if not (self.failed.wait(GRACE_S) and self.left.wait(CLEANUP_S)):

@@ -43,7 +43,7 @@ EVENT = st.fixed_dictionaries(
         "click": st.sampled_from([0, 1, None]),
         "like": st.sampled_from([0, 1, None]),
         "reference_truth_click": st.one_of(st.none(), st.floats(0, 1)),
-        "weight": st.floats(0, 2),
+        "weight": st.floats(0, 2, exclude_min=True),
     }
 )
 
@@ -236,7 +236,7 @@ def test_bucket_is_exact_at_powers_of_two_and_ends_at_24():
             ConfigError,
             "user column 'user' is double: user ids are integers or str",
         ),
-        ({"weight": [1.0, -0.5, 1.0]}, ONE_ACTION, RunError, "'weight' holds -0.5: weights are 0 or more"),
+        ({"weight": [1.0, -0.5, 1.0]}, ONE_ACTION, RunError, "'weight' holds -0.5: a weight is above 0"),
         ({"click": [1, 0, 3]}, ONE_ACTION, RunError, r"label column 'click' holds 3.0: a label is 0, 1 or null"),
         ({"click": ["yes", "no", "no"]}, ONE_ACTION, ConfigError, "column 'click' is string: it must hold numbers"),
     ],

@@ -80,9 +80,17 @@ def test_a_batch_of_weight_0_changes_nothing_not_even_the_step_counter(trainer):
     for seed in range(2):
         trainer.step(random_batch(CONFIG, seed))
     before = copied(trainer.state)
-    report = trainer.step(weightless(random_batch(CONFIG, 2)), more=0, stop=1)
+    report = trainer.step(weightless(random_batch(CONFIG, 2)), more=0)
     assert_bit_equal(trainer.state, before)
-    assert (int(report.step), int(report.examples), int(report.more), int(report.stop)) == (2, 0, 0, 1)
+    assert (int(report.step), int(report.examples), int(report.more), int(report.stop)) == (2, 0, 0, 0)
+
+
+def test_a_step_in_which_a_process_is_told_to_stop_changes_nothing(trainer):
+    trainer.step(random_batch(CONFIG, 0))
+    before = copied(trainer.state)
+    report = trainer.step(random_batch(CONFIG, 1), stop=1)
+    assert_bit_equal(trainer.state, before)
+    assert (int(report.step), int(report.examples), int(report.stop)) == (1, 8, 1)
 
 
 def test_step_counter_and_schedule_advance_once_a_step(trainer):

@@ -357,7 +357,7 @@ def _present(folder: Path) -> str:
     return (
         f"it holds {', '.join(topics[:5])}"
         if topics
-        else f"write it: xrex data produce --to {folder.parent} --topic {folder.name}"
+        else f"{folder.parent.absolute()} holds none; write it: xrex data produce --to {folder.parent} --topic {folder.name}"
     )
 
 
