@@ -13,6 +13,7 @@ def steps(signal_name: str, victim: str, where: str) -> None:
     """Process `victim` sends itself a signal after two steps; the others are `where`: in a collective, or asleep."""
     for step in range(1_000):
         if step == 2 and utils.process_index() == int(victim):
+            print(time.monotonic(), flush=True)
             os.kill(os.getpid(), signal.Signals[signal_name])
             time.sleep(60)  # a stopped process gets here a moment later
         if step == 2 and where == "asleep":

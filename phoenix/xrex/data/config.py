@@ -91,8 +91,6 @@ def _problems(config: DatasetConfig) -> Iterator[str]:
         rows = sum(table.stored_rows for table in config.tables if table.embedding_dim == dim)
         if rows >= 2**31:
             yield f"the tables of embedding_dim {dim} have {rows:,} rows together: one width takes fewer than 2^31"
-    if not any(feature.group == "candidate" for feature in config.features):
-        yield "no feature of group candidate: a model cannot tell the candidates apart"
     first: dict[str, FeatureSpec] = {}
     for feature in config.features:
         yield from _feature_problems(feature, tables, config)

@@ -63,6 +63,8 @@ class TrainerConfig(Config):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        if not any(feature.group == "candidate" for feature in self.dataset.features):
+            raise ValueError("dataset.features has none of group candidate: the model could not tell candidates apart")
         weights, actions = self.model.action_weights, self.dataset.actions
         if weights is not None and len(weights) != len(actions):
             raise ValueError(
