@@ -8,8 +8,11 @@ import pytest
 
 from xai_configlib import ConfigError
 from xrex.data.config import DatasetConfig
+from xrex.schema.specs import FeatureSpec
 from xrex.train.config import TrainerConfig
 from xrex.train.trainer_recsys import _CONFIG_FILENAME, _read_checkpoint_kafka_config
+
+PRICE = FeatureSpec(name="price", group="candidate", column="price", kind="float")
 
 
 def context(path):
@@ -40,7 +43,9 @@ def test_a_whole_config_and_a_dataset_section_alone_say_the_same(tmp_path):
 
 
 def test_what_the_trainer_writes_is_read(tmp_path):
-    dataset = DatasetConfig(topic_name="clicks", num_kafka_partitions=2, tables=(), features=(), actions=("click",))
+    dataset = DatasetConfig(
+        topic_name="clicks", num_kafka_partitions=2, tables=(), features=(PRICE,), actions=("click",)
+    )
     assert read(tmp_path, TrainerConfig(dataset=dataset).to_json()) == ("clicks", 2)
 
 

@@ -9,15 +9,20 @@ import pytest
 from xrex.checkpoint import layout
 from xrex.data.config import DatasetConfig
 from xrex.errors import BadRecord, RunError
+from xrex.schema.specs import FeatureSpec
 from xrex.train.config import TrainerConfig
 from xrex.train.run import begin, failure_noted, machine_errors_in_words
 from xrex.train.start import Plan
+
+PRICE = FeatureSpec(name="price", group="candidate", column="price", kind="float")
 
 
 @pytest.fixture
 def config():
     return TrainerConfig(
-        dataset=DatasetConfig(topic_name="clicks", num_kafka_partitions=2, tables=(), features=(), actions=("click",))
+        dataset=DatasetConfig(
+            topic_name="clicks", num_kafka_partitions=2, tables=(), features=(PRICE,), actions=("click",)
+        )
     )
 
 
@@ -54,7 +59,7 @@ def test_a_process_that_has_gone_names_the_command_to_go_on(tmp_path, config):
     error = jax.errors.JaxRuntimeError("INTERNAL: Gloo AllReduce failed: connection closed by peer")
     with pytest.raises(RunError, match="another process has gone") as caught:
         fail_with(error, tmp_path, config)
-    assert f"python -m xrex.train.trainer_recsys --run-dir {tmp_path}" in str(caught.value)
+    assert f"-m xrex.train.trainer_recsys --run-dir {tmp_path}" in str(caught.value)
     assert summary(tmp_path)["status"] == "failed"
 
 

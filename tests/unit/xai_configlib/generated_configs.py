@@ -100,7 +100,7 @@ def configs_of(cls) -> st.SearchStrategy[Any]:
 
 @st.composite
 def _fields(draw, names, depth, base):
-    kinds = {f"field_{n}": draw(_kinds(names, depth)) for n in range(draw(st.integers(1, 5)))}
+    kinds = {f"field_{n}": draw(_kinds(names, depth)) for n in range(draw(st.integers(1, 2 + depth)))}
     name = f"Generated{next(names)}"
     body: dict[str, Any] = {"__module__": __name__, "__qualname__": name}
     body["__annotations__"] = {name: kind.annotation for name, kind in kinds.items()}
