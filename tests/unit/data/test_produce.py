@@ -121,9 +121,8 @@ def run(*arguments):
 def test_the_command_writes_a_topic_and_says_what_comes_next(tmp_path):
     result = run("--to", tmp_path, "--topic", "t", "--partitions", 2, "--examples", 700, "--rows-per-message", 50)
     assert "wrote 700 rows in 15 messages of up to 50 rows" in result.stdout
-    assert (
-        f"xrex train --config configs/quickstart.yaml dataset.log.path={tmp_path} dataset.topic_name=t" in result.stdout
-    )
+    command = f"-m xrex.train.trainer_recsys --config configs/quickstart.yaml dataset.log.path={tmp_path}"
+    assert f"{command} dataset.topic_name=t" in result.stdout
     assert "700 of 700 rows" in result.stderr
     log = DirectorySource(tmp_path, "t")
     assert sum(log.end_offsets([0, 1]).values()) == 15
