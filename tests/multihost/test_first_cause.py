@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 WORKER = [sys.executable, "-m", "first_cause_worker"]
 LIMIT_S = 30
 
-pytestmark = pytest.mark.multihost
+pytestmark = [pytest.mark.multihost, pytest.mark.slow]  # whole processes that wait for silences: minutes
 
 
 @dataclass
