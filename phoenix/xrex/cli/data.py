@@ -184,9 +184,9 @@ def _names(text: str) -> tuple[str, ...]:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    from xrex.report.progress import Progress
+    from xrex.report.progress import ProgressBar
 
-    progress = Progress(total, sys.stderr)
+    progress = ProgressBar(total, sys.stderr)
     done = 0
 
     def advance(rows: int) -> None:

@@ -18,7 +18,7 @@ from xrex.data.codecs.base import codec_of
 from xrex.data.config import DatasetConfig
 from xrex.data.featurize import Features, Featurizer
 from xrex.data.hashing import fingerprint
-from xrex.data.log.base import Log, Record
+from xrex.data.log.base import BEGIN_A_CHILD, Log, Record
 from xrex.errors import BadRecord, LogStalled, OffsetLost, RunError
 from xrex.schema.batch import Delivery, Span
 from xrex.schema.positions import PartitionPosition
@@ -33,8 +33,6 @@ _RECORD_BYTES = 128
 """Memory of a buffered record beside its key and value."""
 _SHOWN_BYTES = 8
 """Bytes of an undecodable value that an error shows."""
-
-BEGIN_A_CHILD = "begin a child: --checkpoint RUN_DIR --run-dir NEW --start-at earliest"
 
 
 class StopReading(Exception):

@@ -5,8 +5,8 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from xai_configlib import Config, configclass, field
-from xrex.data.log.config import DirectoryLog, LogConfig
+from xai_configlib import Config, ConfigError, configclass, field
+from xrex.data.log.config import TOPIC_NAME, DirectoryLog, LogConfig
 from xrex.schema.specs import FeatureSpec, TableSpec
 
 
@@ -14,7 +14,7 @@ from xrex.schema.specs import FeatureSpec, TableSpec
 class DatasetConfig(Config):
     """The stream: a topic, its codec, the features and actions of a row."""
 
-    topic_name: str = field(policy="from_checkpoint", pattern=r"^[A-Za-z0-9._-]{1,249}$")
+    topic_name: str = field(policy="from_checkpoint", pattern=f"^{TOPIC_NAME}$")
     """Topic to read."""
 
     num_kafka_partitions: int = field(policy="from_checkpoint", ge=1)
@@ -97,6 +97,12 @@ def _problems(config: DatasetConfig) -> Iterator[str]:
         other = first.setdefault(feature.column, feature)
         if other.group != feature.group or _form(other) != _form(feature):
             yield f"features {other.name!r} and {feature.name!r} read the column {feature.column!r} in two ways"
+
+
+def check_start_at(start_at: str | None) -> None:
+    """Raises ConfigError for a `--start-at` that names no place in a stream."""
+    if start_at not in (None, "earliest", "latest"):
+        raise ConfigError(f"--start-at = {start_at!r}: expected earliest or latest")
 
 
 def _form(feature: FeatureSpec) -> tuple[bool, bool]:

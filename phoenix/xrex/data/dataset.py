@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from xrex.data.batching import BEGIN_A_CHILD, POLL_S
-from xrex.data.config import DatasetConfig
+from xrex.data.batching import POLL_S
+from xrex.data.config import DatasetConfig, check_start_at
 from xrex.data.hashing import fingerprint
-from xrex.data.log.base import Log, TopicInfo
+from xrex.data.log.base import BEGIN_A_CHILD, Log, TopicInfo
 from xrex.data.log.open import open_log
-from xrex.errors import ConfigError, LogStalled, OffsetLost, RunError
+from xrex.errors import LogStalled, OffsetLost, RunError
 from xrex.schema.positions import PartitionPosition, TopicPositions
 
 
@@ -23,8 +23,7 @@ def start_positions(
     say        is told of partitions beyond dataset.num_kafka_partitions
     Raises ConfigError for another start_at, RunError for a topic of another size, and what the log raises.
     """
-    if start_at not in (None, "earliest", "latest"):
-        raise ConfigError(f"--start-at = {start_at!r}: expected earliest or latest")
+    check_start_at(start_at)
     with _opened(config, log) as source:
         info = source.info()
         partitions = _all_partitions(config, info.num_partitions)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from xrex.data import baseline, events, movielens, synthetic
-from xrex.data.codecs import arrow, json
+from xrex.data.codecs.base import encoder_of
 from xrex.data.events import EventColumns, RowBuilder, ragged_ranges
 from xrex.data.hashing import partition_of_users, string_ids
 from xrex.data.log.base import Entry, TopicWriter
@@ -19,7 +19,6 @@ from xrex.data.log.open import open_log, open_writer
 from xrex.errors import RunError
 
 Codec = Literal["arrow", "json"]
-_ENCODE: dict[str, Callable[[pa.RecordBatch], bytes]] = {"arrow": arrow.encode, "json": json.encode}
 
 TARGET_MESSAGE_BYTES = 64 * 2**10
 _SAMPLE_ROWS = 256
@@ -105,7 +104,7 @@ def produce(
     size = rows_per_message or default_rows_per_message(builder, codec)
     cuts = _cut(partition_of_users(user_ids, partitions), size)
     value_bytes = 0
-    for chunk in _chunks(_messages(builder, user_ids, cuts, _ENCODE[codec])):
+    for chunk in _chunks(_messages(builder, user_ids, cuts, encoder_of(codec))):
         entries: dict[int, list[Entry]] = {}
         for message in chunk:
             entries.setdefault(message.kafka_partition, []).append(message.entry)
@@ -121,7 +120,7 @@ def default_rows_per_message(builder: RowBuilder, codec: Codec) -> int:
     if codec == "json":
         return 1
     sample = np.unique(np.linspace(0, len(builder) - 1, _SAMPLE_ROWS).astype(np.int64))
-    row_bytes = len(arrow.encode(builder.rows(sample))) / len(sample)
+    row_bytes = len(encoder_of("arrow")(builder.rows(sample))) / len(sample)
     return max(1, int(TARGET_MESSAGE_BYTES / row_bytes))
 
 

@@ -9,7 +9,7 @@ from typing import TextIO
 Value = float | int | str | None
 
 
-class Progress:
+class ProgressBar:
     """Progress of a run on `stream`: a bar with the newest numbers on a terminal, a plain line an interval elsewhere.
 
     A file or pipe never gets a carriage return or an escape code. A closed pipe raises BrokenPipeError, for which there

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from xrex.errors import RunError
+from xrex.utils.metadata import atomic_write
 
 
 class JsonLines:
@@ -42,12 +43,7 @@ def drop_after(path: str | os.PathLike, step: int) -> None:
     kept = [line for number, line in enumerate(lines, 1) if _stays(path, number, line, step)]
     if kept == lines:
         return
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        file.writelines(kept)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    atomic_write(path, b"".join(kept))
 
 
 def _stays(path: Path, number: int, line: bytes, step: int) -> bool:

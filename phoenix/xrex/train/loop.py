@@ -1,6 +1,5 @@
 """The training loop: next, place, step, report, save, stop."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -56,9 +55,9 @@ class Loop:
             self.save()  # A child's own copy of where it began: from here on its parent may go.
         status = COMPLETED if self._steps_done(self.current_step) else None
         while status is None:
-            asked_s = time.monotonic()
+            waited_before_s = self.stream.wait_seconds
             delivery = self.stream.next(interrupted)
-            waited_s = time.monotonic() - asked_s
+            waited_s = self.stream.wait_seconds - waited_before_s
             batch, signals = self._place(delivery, interrupted())
             self.state, self.scratch, report = self.step(self.state, self.scratch, batch, signals)
             report, logits = self._fetch(report)

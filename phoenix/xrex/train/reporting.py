@@ -11,8 +11,7 @@ from typing import Any
 from xrex.checkpoint import layout, positions
 from xrex.errors import CheckpointError
 from xrex.metrics.throughput import Throughput
-from xrex.report.progress import Progress as Bar
-from xrex.report.progress import table
+from xrex.report.progress import ProgressBar, table
 from xrex.report.sinks import JsonLines
 from xrex.schema.batch import Delivery
 from xrex.schema.positions import TopicPositions
@@ -65,7 +64,7 @@ class Reporter:
         self.run_dir, self.log_every_steps = run_dir, log_every_steps
         primary = process_index() == 0
         self.sink = JsonLines(run_dir / layout.METRICS) if primary else None
-        self.bar = Bar(total_steps, sys.stdout) if primary else None
+        self.bar = ProgressBar(total_steps, sys.stdout) if primary else None
         self.throughput = Throughput(time.monotonic())
         self.started, self.started_s, self.examples_before = utc_now(), time.monotonic(), examples_before
         self.loss_sum = self.loss_weight = 0.0

@@ -24,13 +24,13 @@ from xai_configlib import (
 )
 from xai_configlib.errors import is_at_or_below, split_path
 from xrex.checkpoint import layout
+from xrex.data.config import check_start_at
 from xrex.errors import ConfigError
 from xrex.train.config import TrainerConfig
 from xrex.utils.metadata import Run
 
 Kind = Literal["first", "child", "restart"]
 MAX_CONFIG_BYTES = 64 * 2**20
-START_AT = ("earliest", "latest")
 
 
 @dataclass(frozen=True)
@@ -233,8 +233,7 @@ def _check_options(options: Options) -> None:
     """What is wrong whatever the run is."""
     if options.checkpoint is not None and re.search(r"://[^/@]*@", options.checkpoint):
         raise ConfigError("--checkpoint: the address holds credentials; give them to the storage client's own settings")
-    if options.start_at not in (None, *START_AT):
-        raise ConfigError(f"--start-at = {options.start_at!r}: expected {' or '.join(START_AT)}")
+    check_start_at(options.start_at)
     if options.run_dir is not None and (options.run_dir / layout.STATE).is_dir():
         raise ConfigError(
             f"--run-dir {options.run_dir}: a step of a run; name its run folder, or give it to --checkpoint"

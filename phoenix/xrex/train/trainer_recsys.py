@@ -12,6 +12,7 @@ import typer
 
 from xai_configlib.errors import shown
 from xrex.checkpoint import layout
+from xrex.data.log.config import TOPIC_NAME
 from xrex.data.log.security import check_log
 from xrex.errors import ConfigError
 from xrex.report.failures import exit_code_of, invoke, leave, utf8_output
@@ -30,7 +31,6 @@ from xrex.utils.utils import (
 )
 
 _CONFIG_FILENAME = layout.CONFIG
-_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def _read_checkpoint_kafka_config(ctx: Any) -> tuple[str | None, int | None]:
@@ -52,7 +52,7 @@ def _read_checkpoint_kafka_config(ctx: Any) -> tuple[str | None, int | None]:
         raise ConfigError(f"{path}: dataset: expected an object with topic_name and num_kafka_partitions")
     topic, partitions = dataset.get("topic_name"), dataset.get("num_kafka_partitions")
     problems = []
-    if "topic_name" in dataset and not (isinstance(topic, str) and _TOPIC_NAME.fullmatch(topic)):
+    if "topic_name" in dataset and not (isinstance(topic, str) and re.fullmatch(TOPIC_NAME, topic)):
         problems.append(f"{path}: dataset.topic_name = {shown(topic)}: expected 1 to 249 of A-Z a-z 0-9 . _ -")
     if "num_kafka_partitions" in dataset and (type(partitions) is not int or partitions < 1):
         problems.append(f"{path}: dataset.num_kafka_partitions = {shown(partitions)}: expected an integer from 1 on")

@@ -5,7 +5,7 @@ import pty
 import subprocess
 import sys
 
-from xrex.report.progress import Progress, table
+from xrex.report.progress import ProgressBar, table
 
 NUMBERS = {"loss": 0.123456, "auc": 0.75, "examples/s": 12_345.6, "lag": 2_000_000, "freshness": None, "state": "ok"}
 SHOWN = "loss 0.1235  auc 0.75  examples/s 12,346  lag 2,000,000  freshness -  state ok"
@@ -13,7 +13,7 @@ SHOWN = "loss 0.1235  auc 0.75  examples/s 12,346  lag 2,000,000  freshness -  s
 
 def test_a_file_gets_one_plain_line_an_interval():
     file = io.StringIO()
-    progress = Progress(2_000, file)
+    progress = ProgressBar(2_000, file)
     progress.line("assignment: partitions 0, 1 -> process 0")
     progress.update(100, NUMBERS)
     progress.update(200, {"loss": 0.1})
@@ -26,7 +26,7 @@ def test_a_file_gets_one_plain_line_an_interval():
 
 def test_without_a_known_end_only_the_step_is_shown():
     file = io.StringIO()
-    Progress(None, file).update(7, {})
+    ProgressBar(None, file).update(7, {})
     assert file.getvalue() == "step 7\n"
 
 
@@ -44,7 +44,7 @@ def test_a_terminal_gets_a_bar_with_the_same_numbers(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     terminal, our_end = pty.openpty()
     with os.fdopen(our_end, "w") as stream:
-        progress = Progress(2_000, stream)
+        progress = ProgressBar(2_000, stream)
         progress.update(100, NUMBERS)
         progress.line("saved [bold]step 100[/bold]")
         progress.close()
@@ -59,8 +59,8 @@ def test_a_terminal_gets_a_bar_with_the_same_numbers(monkeypatch):
 def test_a_closed_pipe_ends_in_silence_with_the_code_that_main_gives():
     program = """
 import sys
-from xrex.report.progress import Progress, quiet_broken_pipe
-progress = Progress(None, sys.stdout)
+from xrex.report.progress import ProgressBar, quiet_broken_pipe
+progress = ProgressBar(None, sys.stdout)
 try:
     for step in range(100_000):
         progress.update(step, {"loss": 0.5})

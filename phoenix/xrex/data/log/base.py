@@ -5,7 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from xrex.data.log.config import TOPIC_NAME
 from xrex.errors import ConfigError
+
+BEGIN_A_CHILD = "begin a child: --checkpoint RUN_DIR --run-dir NEW --start-at earliest"
+"""What an operator does about positions that the log no longer fits."""
 
 Entry = tuple[int, bytes | None, bytes | None]
 """What a producer hands over: (timestamp_ms, key, value); a null value is a tombstone."""
@@ -89,7 +93,7 @@ class TopicWriter(Protocol):
 
 def check_topic_name(topic: str) -> str:
     """The name, if Kafka would take it too (it is a folder name in a directory log). Raises ConfigError."""
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic) or topic in (".", ".."):
+    if not re.fullmatch(TOPIC_NAME, topic) or topic in (".", ".."):
         raise ConfigError(
             f"topic name {topic[:120]!r}: use 1 to 249 of the characters A-Z a-z 0-9 . _ -, and not '.' or '..'"
         )

@@ -4,6 +4,9 @@ from typing import Literal
 
 from xai_configlib import Config, SecretRef, configclass, field
 
+TOPIC_NAME = r"[A-Za-z0-9._-]{1,249}"
+"""What Kafka takes for a topic's name, but for the names `.` and `..`."""
+
 
 @configclass(policy="per_start")
 class Security(Config):

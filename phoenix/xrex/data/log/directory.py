@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from xrex.data.log.base import Entry, Record, TopicInfo, check_topic_name
+from xrex.data.log.base import BEGIN_A_CHILD, Entry, Record, TopicInfo, check_topic_name
 from xrex.errors import LogError, OffsetLost, RunError, TopicMissing
+from xrex.utils.metadata import sync_directory
 
 SCHEMA = pa.schema(
     [
@@ -140,7 +141,7 @@ class DirectoryTopicWriter:
                 os.fsync(file.fileno())
             if end > first:
                 os.replace(partial, final)
-                _sync_folder(final.parent)
+                sync_directory(final.parent)
             else:
                 partial.unlink()
         except OSError as error:
@@ -364,7 +365,7 @@ def _present(folder: Path) -> str:
 def _offset_lost(topic: str, kafka_partition: int, offset: int, start: int, end: int) -> OffsetLost:
     return OffsetLost(
         f"topic '{topic}' partition {kafka_partition}: offset {offset} is outside the log, which holds {start}..{end}: "
-        "was the topic recreated or cut off? Begin a child: --checkpoint RUN_DIR --run-dir NEW --start-at earliest"
+        f"was the topic recreated or cut off? {BEGIN_A_CHILD}"
     )
 
 
@@ -378,14 +379,6 @@ def _lock(folder: Path) -> int:
             f"topic '{folder.name}' is being written by another process: wait for it, or choose another topic"
         ) from None
     return handle
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _offsets(batch: pa.RecordBatch) -> np.ndarray:

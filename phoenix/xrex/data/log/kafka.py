@@ -21,7 +21,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.net.compat import KafkaNetClient
 
-from xrex.data.log.base import Entry, Record, TopicInfo, check_topic_name
+from xrex.data.log.base import BEGIN_A_CHILD, Entry, Record, TopicInfo, check_topic_name
 from xrex.data.log.config import KafkaLog
 from xrex.data.log.security import bootstrap, client_settings, refuse_readable_password
 from xrex.errors import LogError, LogUnreachable, OffsetLost, RunError, TopicMissing
@@ -178,8 +178,7 @@ class KafkaSource:
         start, end = self.start_offsets([lost])[lost], self.end_offsets([lost])[lost]
         return OffsetLost(
             f"topic '{self._topic}' partition {lost}: offset {offset} is outside the log, which holds {start}..{end}: "
-            "retention removed it, or the topic was recreated. "
-            "Begin a child: --checkpoint RUN_DIR --run-dir NEW --start-at earliest"
+            f"retention removed it, or the topic was recreated; {BEGIN_A_CHILD}"
         )
 
 
