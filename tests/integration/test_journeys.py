@@ -3,6 +3,7 @@
 import fcntl
 import getpass
 import json
+import os
 import re
 import shlex
 import shutil
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from runs import QUICKSTART, SMALL, digest, journal, summary, train, xrex
+from runs import QUICKSTART, SMALL, digest, journal, run, summary, train, xrex
 
 RATE = "optimizer.dense.learning_rate=3e-4"
 
@@ -111,6 +112,7 @@ def test_lineage_provenance_and_differences_are_kept_over_a_child_of_a_child(chi
         "checkpoint": str(child[0]),
         "step_path": str(child[0] / "checkpoints" / "80"),
         "run_id": parent["run_id"],
+        "config": json.loads((child[0] / "config.json").read_text()),
     }
     assert [row["path"] for row in parent["differences"]] == ["optimizer.dense.learning_rate"]
     assert [row["path"] for row in run["differences"]] == ["trainer.max_steps"]
@@ -121,6 +123,45 @@ def test_lineage_provenance_and_differences_are_kept_over_a_child_of_a_child(chi
     assert run["provenance"]["optimizer.dense.learning_rate"] == "checkpoint"
     assert run["provenance"]["trainer.max_steps"] == "override"
     assert digest(run_dir) == digest(child[0]), "no record was left to train"
+
+
+def test_over_four_generations_blame_names_the_one_that_set_each_field_and_diff_of_the_ends_is_exact(
+    child, whole_run, tmp_path
+):
+    third, fourth = tmp_path / "third", tmp_path / "fourth"
+    overrides = ("optimizer.sparse.learning_rate=0.03", "trainer.name=third")
+    train("--checkpoint", child[0], "--run-dir", third, *overrides)
+    newer_release("train", "--checkpoint", third, "--run-dir", fourth, "trainer.name=fourth")
+    runs = [record(run_dir) for run_dir in (whole_run, child[0], third, fourth)]
+    blamed = {row["path"]: row for row in json.loads(newer_release("config", "blame", fourth, "--json").stdout)}
+    expected = {path: (0, origin) for path, origin in runs[0]["provenance"].items()}
+    expected |= {
+        "optimizer.dense.learning_rate": (1, "override"),
+        "optimizer.sparse.learning_rate": (2, "override"),
+        "trainer.log_every_steps": (3, "migration"),
+        "trainer.name": (3, "override"),
+    }
+    assert {path: (row["generation"], row["origin"]) for path, row in blamed.items()} == expected
+    for row in blamed.values():
+        assert row["run_id"] == runs[row["generation"]]["run_id"]
+        assert row["time"] == runs[row["generation"]]["starts"][0]["time"]
+    assert blamed["dataset.topic_name"]["given"] == str(QUICKSTART)
+    assert blamed["trainer.log_every_steps"]["given"] == "version 1"
+    assert blamed["trainer.log_every_steps"]["code_version"] == "0.2.0+newer"
+    assert blamed["trainer.log_every_steps"]["value"] == 20
+
+    ends = newer_release("config", "diff", whole_run, fourth, check=False).stdout.splitlines()
+    assert ends == [
+        "optimizer.dense.learning_rate: 0.001 -> 0.0003  (may_change)",
+        "optimizer.sparse.learning_rate: 0.07 -> 0.03  (may_change)",
+        'trainer.name: "quickstart" -> "fourth"  (per_start)',
+    ], "both ends as the newer release reads them"
+
+
+def newer_release(*arguments, **options):
+    """`xrex ARGUMENTS` of a release whose configs are of version 2."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    return run(sys.executable, "-m", "newer_release", *arguments, env=environment, **options)
 
 
 def test_run_json_names_no_host_no_user_and_no_command_line(whole_run):

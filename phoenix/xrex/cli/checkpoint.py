@@ -9,6 +9,7 @@ import typer
 
 from xrex.checkpoint import layout, positions
 from xrex.errors import ConfigError
+from xrex.report.progress import text_table
 
 app = typer.Typer(no_args_is_help=True, help="Look at saved steps: list, positions, digest.")
 
@@ -85,10 +86,7 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
     if not rows:
         typer.echo("none")
         return
-    table = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
-    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
-    for line in table:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    typer.echo(text_table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows]))
 
 
 def _cell(value: Any) -> str:

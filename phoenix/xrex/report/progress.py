@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
 Value = float | int | str | None
@@ -88,14 +88,17 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Value]]) -> str:
     table(["", "auc"], [["baseline online LR", 0.7012], ["this run", 0.7433], ["optimum", 0.7561]])
     """
     cells = [list(header), *([format_value(value) for value in row] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if i else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in cells
-    )
+    return _aligned(cells, lambda cell, column, width: cell.rjust(width) if column else cell.ljust(width))
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A plain-text table of words: all columns to the left."""
+    return _aligned([header, *rows], lambda cell, column, width: cell.ljust(width))
+
+
+def _aligned(cells: Sequence[Sequence[str]], pad: Callable[[str, int, int], str]) -> str:
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join("  ".join(map(pad, row, range(len(row)), widths)).rstrip() for row in cells)
 
 
 def quiet_broken_pipe() -> None:

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -158,16 +158,16 @@ def run_record(plan: Plan, topic: TopicPositions) -> Run:
         end_offsets={str(p): at.end_offset for p, at in topic.partitions.items() if at.end_offset is not None} or None,
         per_start={row.path: row.experiment for row in rows if row.policy == "per_start"},
     )
+    origin: dict[str, Any] = {"environment": environment, "start": start, "provenance": dict(plan.provenance)}
     if plan.kind == "restart" and plan.earlier is not None:
-        return plan.earlier.restarted(environment=environment, start=start, provenance=plan.provenance)
-    origin = {"name": plan.config.trainer.name, "environment": environment, "start": start}
-    origin |= {"start_at": plan.start_at, "provenance": plan.provenance}
-    if plan.kind == "child" and plan.earlier is not None:
-        differences = tuple(asdict(row) for row in rows)
-        return Run.child_of(
-            plan.earlier, str(plan.checkpoint), str(plan.restore_from), differences=differences, **origin
-        )
-    return Run.first(**origin)
+        run = plan.earlier.restarted(**origin)
+        return replace(run, keep_unknown=plan.keep_unknown).blaming(plan.anew, plan.earlier, plan.given)
+    origin |= {"name": plan.config.trainer.name, "start_at": plan.start_at, "keep_unknown": plan.keep_unknown}
+    if plan.kind == "child" and plan.earlier is not None and plan.inherited is not None:
+        origin |= {"differences": tuple(asdict(row) for row in rows), "inherited": plan.inherited.to_dict()}
+        child = Run.child_of(plan.earlier, str(plan.checkpoint), str(plan.restore_from), **origin)
+        return child.blaming(plan.anew, plan.earlier, plan.given)
+    return Run.first(**origin).blaming(plan.anew, None, plan.given)
 
 
 def build_loop(config: TrainerConfig, program: Program, begun: dict[str, Any], held: ExitStack) -> Loop:

@@ -7,16 +7,18 @@ imported, so that whatever is wrong ends with exit code 2.
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from xai_configlib import (
+    Problem,
     Reconciliation,
     inherit,
     load_text,
+    migrate,
     overridden_paths,
     provenance,
     read_overridden,
@@ -42,6 +44,8 @@ class Options:
     run_dir: Path | None = None
     start_at: str | None = None
     overrides: tuple[str, ...] = ()
+    keep_unknown: bool = False
+    """Carry along the fields of a newer release."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,17 @@ class Plan:
     """restart: this run so far; child: its parent."""
     checkpoint: str | None
     start_at: str | None
-    provenance: dict[str, str]
+    provenance: Mapping[str, str]
+    """Where each value comes from."""
+    anew: Mapping[str, str]
+    """Origin of the values that this very start gives; all others are as the parent, or the run before, had them."""
+    given: Mapping[str, str]
+    """Origin -> what is to be known of it: the config file as given, the version that a migration came from."""
     reconciliation: Reconciliation | None
     """Differences from the checkpoint's or the run's config."""
+    inherited: TrainerConfig | None = None
+    """child: the checkpoint's config."""
+    keep_unknown: bool = False
     notes: tuple[str, ...] = ()
     """Lines for the operator."""
 
@@ -97,7 +109,19 @@ def plan_first(options: Options, path: Path) -> Plan:
     run_dir = options.run_dir or default_run_dir(config)
     _refuse_used(run_dir)
     origins = provenance(config, file=mapping, overridden=overridden_paths(options.overrides))
-    return Plan("first", config, run_dir, None, None, None, options.start_at, dict(origins), None)
+    return Plan(
+        "first",
+        config,
+        run_dir,
+        restore_from=None,
+        earlier=None,
+        checkpoint=None,
+        start_at=options.start_at,
+        provenance=origins,
+        anew=origins,
+        given=_given(options, mapping),
+        reconciliation=None,
+    )
 
 
 def plan_child(options: Options, checkpoint: str) -> Plan:
@@ -106,7 +130,9 @@ def plan_child(options: Options, checkpoint: str) -> Plan:
     step_dir = layout.resolve(checkpoint, notes.append)
     if not step_dir.name.isdecimal():
         raise ConfigError(f"--checkpoint {checkpoint}: a step folder is named by its number, such as 1000; rename it")
-    production = _read_config(step_dir / layout.CONFIG)
+    production_file, production = read_checkpoint_config(
+        step_dir / layout.CONFIG, keep_unknown=options.keep_unknown, say=notes.append
+    )
     parent = Run.from_json(_read(step_dir / layout.RUN), str(step_dir / layout.RUN))
     mapping, experiment = None, None
     if options.config is not None:
@@ -122,9 +148,24 @@ def plan_child(options: Options, checkpoint: str) -> Plan:
     _refuse_nested(run_dir, step_dir)
     _refuse_used(run_dir)
     _check_child(config, production, int(step_dir.name), options.start_at)
-    origins = provenance(config, file=mapping, overridden=overridden, production=production)
+    origins = provenance(
+        config, file=mapping, overridden=overridden, production=production, production_file=production_file
+    )
     return Plan(
-        "child", config, run_dir, step_dir, parent, checkpoint, options.start_at, dict(origins), judged, tuple(notes)
+        "child",
+        config,
+        run_dir,
+        restore_from=step_dir,
+        earlier=parent,
+        checkpoint=checkpoint,
+        start_at=options.start_at,
+        provenance=origins,
+        anew={path: origin for path, origin in origins.items() if origin != "checkpoint"},
+        given=_given(options, production_file),
+        reconciliation=judged,
+        inherited=production,
+        keep_unknown=options.keep_unknown,
+        notes=tuple(notes),
     )
 
 
@@ -132,26 +173,50 @@ def plan_restart(options: Options, run_dir: Path) -> Plan:
     """The same run goes on."""
     notes: list[str] = []
     run = Run.from_json(_read(run_dir / layout.RUN), str(run_dir / layout.RUN))
-    before = _read_config(run_dir / layout.CONFIG)
+    keep_unknown = options.keep_unknown or run.keep_unknown
+    before_file, before = read_checkpoint_config(
+        run_dir / layout.CONFIG, keep_unknown=keep_unknown, say=notes.append if options.keep_unknown else _nothing
+    )
     _check_same_origin(options, run, run_dir, notes)
     mapping, experiment = None, None
     if options.config is not None:
         mapping, experiment = _read_experiment(options.config, options.overrides)
     overridden = overridden_paths(options.overrides)
     if experiment is None:
-        experiment = read_overridden(TrainerConfig, before.to_dict(), options.overrides, str(run_dir / layout.CONFIG))
+        experiment = read_overridden(
+            TrainerConfig,
+            before.to_dict(),
+            options.overrides,
+            str(run_dir / layout.CONFIG),
+            unknown="keep",
+            say=_nothing,
+        )
     elif run.parent is not None:
         # As at the first start: fields that follow the checkpoint do so whatever the file says.
         experiment = _trainer_config(reconcile(before, experiment, mode="child", overridden=overridden).config)
-    judged = reconcile(before, experiment, mode="restart", overridden=overridden, given=_paths(mapping or {}))
+    given_paths = _paths(migrate(TrainerConfig, mapping or {}))
+    judged = reconcile(before, experiment, mode="restart", overridden=overridden, given=given_paths)
     _refuse_forbidden(judged, _remedy(judged, options, run_dir))
     config = _trainer_config(judged.config)
     restore_from = layout.newest_step(layout.open_path(run_dir) / layout.CHECKPOINTS, notes.append)
     if restore_from is None and run.parent is not None:
         restore_from = layout.resolve(run.parent.step_path, notes.append)
-    origins = run.provenance | _anew(judged, provenance(config, file=mapping, overridden=overridden))
+    origins = provenance(config, file=mapping, overridden=overridden)
+    anew = _by_this_release(run, before, before_file) | _changed(judged, origins)
     return Plan(
-        "restart", config, run_dir, restore_from, run, options.checkpoint, run.start_at, origins, judged, tuple(notes)
+        "restart",
+        config,
+        run_dir,
+        restore_from=restore_from,
+        earlier=run,
+        checkpoint=options.checkpoint,
+        start_at=run.start_at,
+        provenance={path: origin for path, origin in (run.provenance | anew).items() if path in origins},
+        anew=anew,
+        given=_given(options, before_file),
+        reconciliation=judged,
+        keep_unknown=keep_unknown,
+        notes=tuple(notes),
     )
 
 
@@ -166,8 +231,24 @@ def _read_experiment(path: Path, overrides: tuple[str, ...]) -> tuple[Mapping[st
     return mapping, read_overridden(TrainerConfig, mapping, overrides, str(path))
 
 
-def _read_config(path: Path) -> TrainerConfig:
-    return TrainerConfig.from_json(json_object(_read(path), str(path)), source=str(path))
+def read_checkpoint_config(
+    path: Path, *, keep_unknown: bool, say: Callable[[str], object]
+) -> tuple[Mapping[str, Any], TrainerConfig]:
+    """The mapping of a checkpoint's or a run's config.json as it is written, and the config that it makes.
+
+    keep_unknown  carry along the fields that a newer release wrote; `say` gets a line for each
+    Raises ConfigError with every problem.
+    """
+    mapping = json_object(_read(path), str(path))
+    try:
+        return mapping, TrainerConfig.from_json(
+            mapping, source=str(path), unknown="keep" if keep_unknown else "error", say=say
+        )
+    except ConfigError as wrong:
+        if keep_unknown or not any(problem.expected == "unknown field" for problem in wrong.problems):
+            raise
+        hint = Problem(str(path), "", None, "did a newer release write it? --keep-unknown carries such fields along")
+        raise ConfigError([*wrong.problems, hint]) from None
 
 
 def json_object(text: bytes, source: str) -> dict[str, Any]:
@@ -201,7 +282,27 @@ def _paths(mapping: Mapping[str, Any], prefix: str = "") -> list[str]:
     return found
 
 
-def _anew(judged: Reconciliation, origins: Mapping[str, str]) -> dict[str, str]:
+def _given(options: Options, file: Mapping[str, Any]) -> dict[str, str]:
+    """Origin -> what run.json shall tell of it."""
+    version = file.get("__version")
+    return {"file": str(options.config or ""), "migration": "" if version is None else f"version {version}"}
+
+
+def _by_this_release(run: Run, before: TrainerConfig, before_file: Mapping[str, Any]) -> dict[str, str]:
+    """The origins of what a restart reads otherwise than it was written: migrated, or a new field's default."""
+    origins = provenance(before, production=before, production_file=before_file)
+    return {
+        path: origin
+        for path, origin in origins.items()
+        if origin == "migration" or (origin == "default" and path not in run.provenance)
+    }
+
+
+def _nothing(line: str) -> None:
+    """Takes what has been said at an earlier start."""
+
+
+def _changed(judged: Reconciliation, origins: Mapping[str, str]) -> dict[str, str]:
     """The origins of what a restart changes."""
     changed = [split_path(row.path) for row in judged.rows if not row.takes_production]
     return {path: origin for path, origin in origins.items() if is_at_or_below(split_path(path), changed)}

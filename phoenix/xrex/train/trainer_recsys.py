@@ -21,6 +21,7 @@ from xrex.train.start import Options, Plan, json_object, plan
 from xrex.utils.metadata import code_version, package_versions
 from xrex.utils.utils import (
     agree,
+    agree_on_versions,
     exit_now,
     first_cause,
     from_process_zero,
@@ -62,13 +63,13 @@ def _read_checkpoint_kafka_config(ctx: Any) -> tuple[str | None, int | None]:
 
 
 @first_cause()
-def train(options: Options, *, dry_run: bool = False, print_config: bool = False) -> int:
+def train(options: Options, *, dry_run: bool = False, print_config: bool = False, other_versions: bool = False) -> int:
     """A run from its command line to its exit code. Raises ConfigError or PhoenixError, with the same words everywhere."""
     start_distributed()
+    agree_on_versions({"phoenix": code_version(), **package_versions()}, only_warn=other_versions)
     chosen: list[Plan] = []
     config = from_process_zero(lambda: decide(options, chosen, quiet=print_config))
     agree("config.json", config.to_json())
-    agree("the code and its packages", f"{code_version()} {package_versions()}")
     if print_config:
         return say(config.to_json())
     raise_together(wrong_here(config))
@@ -116,6 +117,14 @@ def command(
     start_at: Annotated[
         str | None, typer.Option(help="earliest or latest: where the stream begins, at a run's first start.")
     ] = None,
+    keep_unknown: Annotated[
+        bool,
+        typer.Option("--keep-unknown", help="Carry along the fields that a newer release wrote into the checkpoint."),
+    ] = False,
+    other_versions: Annotated[
+        bool,
+        typer.Option("--allow-other-versions", help="Only warn when processes run other code or package versions."),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check what can be checked without a broker and without devices.")
     ] = False,
@@ -124,8 +133,10 @@ def command(
 ) -> None:
     """Train a recommender on a stream, from a config or from production's checkpoint."""
     del debug  # exit_code_of looks at the command line: it must also know when this function is never reached.
-    options = Options(config, checkpoint, run_dir, start_at, tuple(overrides or ()))
-    raise typer.Exit(exit_code_of(lambda: train(options, dry_run=dry_run, print_config=print_config)))
+    options = Options(config, checkpoint, run_dir, start_at, tuple(overrides or ()), keep_unknown)
+    raise typer.Exit(
+        exit_code_of(lambda: train(options, dry_run=dry_run, print_config=print_config, other_versions=other_versions))
+    )
 
 
 def run_command_line(app: typer.Typer) -> NoReturn:

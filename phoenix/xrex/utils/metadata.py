@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import uuid
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,6 +74,26 @@ class Parent:
     """The step folder it led to."""
     run_id: str
     """The parent run."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """What the child inherited from: the step's config.json as this release reads it. Empty: not kept (release 0.1)."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One start of one run of a lineage, and by what it gave fields their values."""
+
+    generation: int
+    """0: the first run of the lineage, 1: its child, ..."""
+    run_id: str
+    name: str
+    """trainer.name of that run."""
+    time: str
+    """UTC, ISO 8601, of the start."""
+    code_version: str
+    origin: str
+    """override, file, migration or default; checkpoint: a run that kept no more about it."""
+    given: str = ""
+    """The config file as it was given, or the version that a migration came from."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +117,17 @@ class Run:
     """Where each field's value comes from, by dotted path."""
     differences: tuple[dict[str, Any], ...] = ()
     """Table of differences from the parent's config, a row a field."""
+    generation: int = 0
+    """How many ancestors there are."""
+    sources: tuple[Source, ...] = ()
+    blame: dict[str, int] = field(default_factory=dict)
+    """Who gave each field its value, by dotted path: an index into sources."""
+    keep_unknown: bool = False
+    """Whether the run carries along fields of a newer release, as --keep-unknown asked."""
 
     @classmethod
     def first(cls, *, name: str, environment: Environment, start: Start, **origin: Any) -> "Run":
-        """A run without a parent: it begins a lineage. origin: start_at, provenance."""
+        """A run without a parent: it begins a lineage. origin: start_at, provenance, keep_unknown."""
         run_id = uuid.uuid4().hex
         return cls(run_id, run_id, None, name, utc_now(), environment, (start,), **origin)
 
@@ -113,15 +141,54 @@ class Run:
         name: str,
         environment: Environment,
         start: Start,
+        inherited: dict[str, Any] | None = None,
         **origin: Any,
     ) -> "Run":
-        """A run that continues from another run's checkpoint. origin: start_at, provenance, differences."""
-        named = Parent(checkpoint, step_path, parent.run_id)
-        return cls(uuid.uuid4().hex, parent.lineage_id, named, name, utc_now(), environment, (start,), **origin)
+        """A run that continues from another run's checkpoint.
+
+        inherited  the config of that checkpoint
+        origin     start_at, provenance, differences, keep_unknown
+        """
+        named = Parent(checkpoint, step_path, parent.run_id, inherited or {})
+        run = cls(uuid.uuid4().hex, parent.lineage_id, named, name, utc_now(), environment, (start,), **origin)
+        return replace(run, generation=parent.generation + 1)
 
     def restarted(self, *, environment: Environment, start: Start, provenance: dict[str, str]) -> "Run":
         """The same run with one more start; identity and parent stay."""
         return replace(self, environment=environment, starts=(*self.starts, start), provenance=provenance)
+
+    def blaming(self, anew: Mapping[str, str], earlier: "Run | None", given: Mapping[str, str]) -> "Run":
+        """This run, knowing who gave each field of its provenance the value.
+
+        anew     path -> origin of the values that the newest start gave
+        earlier  the run that all others come from: the parent, or this one before a restart
+        given    origin -> what `Source.given` says of it
+        """
+        environment, found = self.environment, {}
+        for path in self.provenance:
+            if path in anew:
+                origin = anew[path]
+                found[path] = Source(
+                    self.generation,
+                    self.run_id,
+                    self.name,
+                    self.starts[-1].time,
+                    environment.code_version,
+                    origin,
+                    given.get(origin, ""),
+                )
+            elif earlier is not None:
+                found[path] = earlier.source_of(path)
+        sources = tuple(sorted(set(found.values()), key=lambda source: (source.time, source.generation, source.origin)))
+        return replace(self, sources=sources, blame={path: sources.index(source) for path, source in found.items()})
+
+    def source_of(self, path: str) -> Source:
+        """Who gave the field its value; this run at its first start where run.json of an earlier release tells no more."""
+        if path in self.blame:
+            return self.sources[self.blame[path]]
+        origin = self.provenance.get(path, "checkpoint")
+        code = self.environment.code_version
+        return Source(self.generation, self.run_id, self.name, self.starts[0].time, code, origin)
 
     def to_json(self) -> str:
         """Canonical text: sorted keys, 2 spaces, final newline."""
@@ -141,6 +208,7 @@ class Run:
             document["parent"] = document["parent"] and Parent(**document["parent"])
             document["starts"] = tuple(Start(**start) for start in document["starts"])
             document["differences"] = tuple(document["differences"])
+            document["sources"] = tuple(Source(**source) for source in document.get("sources", ()))
             return cls(**document)
         except KeyError as error:
             raise CheckpointError(f"{source}: {error.args[0]} is missing") from None

@@ -19,7 +19,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -209,6 +209,28 @@ def agree(name: str, data: bytes | str) -> None:
             f"{name}: {', '.join(different)} differs from process 0 ({digests[0].hex()[:12]}) by SHA-256; "
             f"start every process with the same code, packages and files"
         )
+
+
+def agree_on_versions(versions: Mapping[str, str], *, only_warn: bool = False) -> None:
+    """Raise RunError on every process unless all run the same versions; it names processes, packages and versions.
+
+    versions   name -> version; the same names on every process
+    only_warn  print the line on process 0 instead of raising
+    """
+    ours, *others = [json.loads(data) for data in gather_bytes(json.dumps(dict(versions)).encode())]
+    different = [
+        f"process {index} has {name} {theirs.get(name)}, process 0 has {ours[name]}"
+        for index, theirs in enumerate(others, 1)
+        for name in ours
+        if theirs.get(name) != ours[name]
+    ]
+    if not different:
+        return
+    line = f"versions: {'; '.join(different)}: install the same on every host, or allow it with --allow-other-versions"
+    if not only_warn:
+        raise RunError(line)
+    if process_index() == 0:
+        print(f"warning: {line}", file=sys.stderr)
 
 
 def gather_bytes(data: bytes) -> list[bytes]:
@@ -463,11 +485,14 @@ def _encoded(x: Any) -> tuple[int, bytes]:
 
 
 def _config_everywhere(payload: bytes) -> Config:
-    """The config from its bytes; a process that cannot read them (other code, say) fails all, with its reason."""
+    """The config from its bytes; a process that cannot read them (other code, say) fails all, with its reason.
+
+    Unknown fields in it were kept by process 0, which has said so.
+    """
     config: Any = None
     error = None
     try:
-        config = Config.from_json(payload)
+        config = Config.from_json(payload, unknown="keep", say=lambda line: None)
     except ConfigError as failure:
         error = failure
     raise_together(error)

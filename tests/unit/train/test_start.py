@@ -6,19 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from config_runs import ENVIRONMENT, START, small_config, write_step
 from xai_configlib import ConfigError
 from xrex.checkpoint import layout
-from xrex.data.config import DatasetConfig
 from xrex.errors import CheckpointError
-from xrex.schema.specs import FeatureSpec
-from xrex.train.config import TrainerConfig
 from xrex.train.start import Options, command_line, default_run_dir, plan, plan_child, plan_first, plan_restart
-from xrex.utils.metadata import Environment, Run, Start
+from xrex.utils.metadata import Run
 
-PRICE = FeatureSpec(name="price", group="candidate", column="price", kind="float")
-
-ENVIRONMENT = Environment("0.0.0", {}, "1 x cpu", 1)
-START = Start("2020-01-01T00:00:00+00:00", "0" * 64, {"version": 1, "topics": []})
 FILE = {
     "dataset": {
         "topic_name": "clicks",
@@ -32,11 +26,7 @@ FILE = {
 
 @pytest.fixture
 def config():
-    return TrainerConfig(
-        dataset=DatasetConfig(
-            topic_name="clicks", num_kafka_partitions=2, tables=(), features=(PRICE,), actions=("click",)
-        )
-    )
+    return small_config()
 
 
 @pytest.fixture
@@ -52,7 +42,7 @@ def run_dir(config, tmp_path):
     """A run of this config with the complete steps 10 and 20."""
     folder = tmp_path / "production"
     for step in (10, 20):
-        write_step(folder / "checkpoints" / str(step), config)
+        write_step(folder / "checkpoints" / str(step), config, first_run())
     (folder / "config.json").write_text(config.to_json())
     (folder / "run.json").write_text(first_run().to_json())
     return folder
@@ -75,15 +65,6 @@ def child_dir(run_dir, config, tmp_path):
 def first_run():
     origins = {"trainer.max_steps": "default", "dataset.topic_name": "file", "dataset.log.path": "default"}
     return Run.first(name="x", environment=ENVIRONMENT, start=START, provenance=origins)
-
-
-def write_step(step_dir, config):
-    (step_dir / "state").mkdir(parents=True)
-    (step_dir / "config.json").write_text(config.to_json())
-    (step_dir / "run.json").write_text(first_run().to_json())
-    for name in ("positions.json", "progress.json", "commit_success.txt"):
-        (step_dir / name).write_text("{}")
-    (step_dir / "checksums.json").write_text('{"files": {}}')
 
 
 def refused(call, *arguments) -> str:
@@ -225,7 +206,7 @@ def test_a_link_into_the_parents_folder_lies_in_it(run_dir, tmp_path):
 
 
 def test_a_step_copied_out_of_its_run_has_children_beside_it(config, tmp_path):
-    write_step(tmp_path / "20", config)
+    write_step(tmp_path / "20", config, first_run())
     assert plan_child(Options(run_dir=tmp_path / "new"), str(tmp_path / "20")).restore_from == tmp_path / "20"
     assert "must not be" in refused(plan_child, Options(run_dir=tmp_path / "20" / "new"), str(tmp_path / "20"))
     (tmp_path / "20").rename(tmp_path / "best")
@@ -233,7 +214,7 @@ def test_a_step_copied_out_of_its_run_has_children_beside_it(config, tmp_path):
 
 
 def test_an_incomplete_newest_step_is_passed_over_with_one_line(run_dir, config, tmp_path):
-    write_step(run_dir / "checkpoints" / "30", config)
+    write_step(run_dir / "checkpoints" / "30", config, first_run())
     (run_dir / "checkpoints" / "30" / "config.json").unlink()
     planned = plan_child(Options(run_dir=tmp_path / "new"), str(run_dir))
     assert planned.restore_from == run_dir / "checkpoints" / "20"
@@ -356,7 +337,7 @@ def test_a_childs_own_command_with_a_file_is_a_restart_though_the_file_names_ano
 
 def test_a_child_without_a_step_of_its_own_begins_again_from_its_parents(child_dir, run_dir, config):
     assert plan(Options(run_dir=child_dir)).restore_from == run_dir / "checkpoints" / "20"
-    write_step(child_dir / "checkpoints" / "20", config)
+    write_step(child_dir / "checkpoints" / "20", config, first_run())
     for step in (run_dir / "checkpoints").iterdir():
         (step / "config.json").unlink()  # the parent is no longer read
     assert plan(Options(run_dir=child_dir)).restore_from == child_dir / "checkpoints" / "20"
@@ -382,3 +363,65 @@ def test_sizes_that_do_not_fit_are_problems_of_the_config(config, file):
     assert "num_heads = 3: twice this must divide width = 32; num_kv_heads = 2: must divide num_heads = 3" in said
     said = refused(plan, Options(config=file, overrides=("model.action_weights=[1,2]",)))
     assert "model.action_weights has 2 values, dataset.actions has 1" in said
+
+
+# What a newer release wrote
+
+
+def from_a_newer_release(step_or_run, **fields):
+    """Two unknown fields in a config.json."""
+    file = step_or_run / "config.json"
+    written = json.loads(file.read_text())
+    written["dataset"]["bacth_size"] = 8
+    written["model"]["rotary_scale"] = 0.5
+    file.write_text(json.dumps(written))
+
+
+def test_unknown_fields_of_a_checkpoint_are_errors_that_offer_to_keep_them(run_dir):
+    from_a_newer_release(run_dir / "checkpoints" / "20")
+    lines = refused(plan, Options(checkpoint=str(run_dir))).splitlines()
+    assert [line.partition(": ")[2] for line in lines] == [
+        "dataset.bacth_size = 8: unknown field",
+        "model.rotary_scale = 0.5: unknown field; did you mean rotary_base?",
+        "did a newer release write it? --keep-unknown carries such fields along",
+    ]
+
+
+def test_they_are_kept_on_request_with_a_line_for_each(run_dir):
+    from_a_newer_release(run_dir / "checkpoints" / "20")
+    planned = plan(Options(checkpoint=str(run_dir), keep_unknown=True, overrides=("trainer.max_steps=99",)))
+    assert [note.partition(": ")[2] for note in planned.notes] == [
+        "dataset.bacth_size = 8: unknown field, kept as it is",
+        "model.rotary_scale = 0.5: unknown field, kept as it is",
+    ]
+    kept = json.loads(planned.config.to_json())
+    assert (kept["dataset"]["bacth_size"], kept["model"]["rotary_scale"]) == (8, 0.5)
+    assert planned.keep_unknown
+    assert planned.provenance["model.rotary_scale"] == "checkpoint"
+
+
+def test_a_restart_keeps_them_without_being_asked_again(run_dir):
+    from_a_newer_release(run_dir)
+    assert "unknown field" in refused(plan, Options(run_dir=run_dir))
+    run = replace(Run.from_json((run_dir / "run.json").read_text()), keep_unknown=True)
+    (run_dir / "run.json").write_text(run.to_json())
+    planned = plan(Options(run_dir=run_dir, overrides=("trainer.max_steps=99",)))
+    assert (planned.notes, planned.keep_unknown) == ((), True)
+    assert json.loads(planned.config.to_json())["model"]["rotary_scale"] == 0.5
+
+
+# Who gave which value
+
+
+def test_a_child_gives_what_it_overrides_and_what_its_release_adds(run_dir, config):
+    written = config.to_dict()
+    del written["evaluation"]["window_examples"]  # a field that came after the checkpoint
+    (run_dir / "checkpoints" / "20" / "config.json").write_text(json.dumps(written))
+    planned = plan(Options(checkpoint=str(run_dir), overrides=("trainer.max_steps=99",)))
+    assert planned.anew == {"trainer.max_steps": "override", "evaluation.window_examples": "default"}
+    assert planned.inherited == config
+
+
+def test_a_restart_gives_only_what_it_changes(run_dir):
+    assert plan(Options(run_dir=run_dir)).anew == {}
+    assert plan(Options(run_dir=run_dir, overrides=("trainer.max_steps=99",))).anew == {"trainer.max_steps": "override"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from xrex.errors import CheckpointError
 from xrex.utils import metadata
-from xrex.utils.metadata import Environment, MetadataRecorder, Run, Start, atomic_write
+from xrex.utils.metadata import Environment, MetadataRecorder, Run, Source, Start, atomic_write
 
 POSITIONS = {"version": 1, "topics": [{"topic": "clicks", "topic_id": None, "partitions": {"0": {"offset": 2**60}}}]}
 HERE = Environment("0.1.0+0123456789ab", {"jax": "0.12.0"}, "4 x cpu", 2)
@@ -49,7 +49,9 @@ def test_a_grandchild_keeps_the_lineage_and_names_its_parent():
         "checkpoint": "runs/b",
         "step_path": "/runs/b/checkpoints/9",
         "run_id": parent.run_id,
+        "config": {},
     }
+    assert (grandparent.generation, parent.generation, child.generation) == (0, 1, 2)
     assert child.differences == ({"path": "x"},)
 
 
@@ -62,6 +64,46 @@ def test_a_restart_adds_a_start_and_changes_nothing_that_identifies_the_run():
     assert again.environment.devices == "8 x cpu"
     same = ("run_id", "lineage_id", "parent", "name", "created_at", "start_at")
     assert [getattr(again, name) for name in same] == [getattr(run, name) for name in same]
+
+
+def test_blame_names_the_start_that_gave_a_field_its_value_over_children_and_restarts():
+    production = first(provenance={"rate": "file", "steps": "default"})
+    production = production.blaming(production.provenance, None, {"file": "configs/a.yaml"})
+    child = Run.child_of(
+        production,
+        "runs/a",
+        "/runs/a/1",
+        name="child",
+        environment=HERE,
+        start=dataclasses.replace(START, time="2026-02-02T00:00:00+00:00"),
+        provenance={"rate": "override", "steps": "checkpoint", "new": "default"},
+    )
+    child = child.blaming({"rate": "override", "new": "default"}, production, {})
+    later = dataclasses.replace(START, time="2026-03-03T00:00:00+00:00")
+    again = child.restarted(environment=HERE, start=later, provenance=child.provenance | {"steps": "override"})
+    again = again.blaming({"steps": "override"}, child, {})
+    assert {path: _who(again.source_of(path)) for path in again.provenance} == {
+        "rate": (1, "child", "2026-02-02", "override", ""),
+        "steps": (1, "child", "2026-03-03", "override", ""),
+        "new": (1, "child", "2026-02-02", "default", ""),
+    }
+    assert _who(child.source_of("steps")) == (0, "run", "2026-01-01", "default", "")
+    assert _who(production.source_of("rate")) == (0, "run", "2026-01-01", "file", "configs/a.yaml")
+    assert Run.from_json(again.to_json()) == again
+
+
+def test_a_run_json_that_kept_no_blame_counts_as_the_source_of_what_it_held():
+    old = first(provenance={"rate": "file"})
+    child = Run.child_of(
+        old, "a", "/a/1", name="c", environment=HERE, start=START, provenance=dict.fromkeys(("rate", "x"), "checkpoint")
+    )
+    child = child.blaming({}, old, {})
+    assert _who(child.source_of("rate")) == (0, "run", "2026-01-01", "file", "")
+    assert _who(child.source_of("x")) == (0, "run", "2026-01-01", "checkpoint", "")
+
+
+def _who(source):
+    return source.generation, source.name, source.time[:10], source.origin, source.given
 
 
 _text = st.text(max_size=20)
@@ -85,6 +127,10 @@ _runs = st.builds(
     start_at=st.none() | _text,
     provenance=st.dictionaries(_text, _text),
     differences=st.lists(st.dictionaries(_text, _text), max_size=2).map(tuple),
+    generation=st.integers(0, 9),
+    sources=st.lists(st.builds(Source, st.integers(0, 9), *[_text] * 6), max_size=2).map(tuple),
+    blame=st.dictionaries(_text, st.integers(0, 1)),
+    keep_unknown=st.booleans(),
 )
 
 

@@ -153,7 +153,20 @@ def test_overrides_and_origins_use_todays_names():
     assert apply_overrides(VERSION_1, ["broker.port=1"], cls=MovedRun)["broker"]["port"] == 1
     origins = provenance(config, file=VERSION_1, overridden={"optimizer.learning_rate"})
     assert origins["optimizer.learning_rate"] == "override"
-    assert origins["broker.port"] == "file"
+    assert origins["broker.port"] == "migration"
+
+
+def test_origins_tell_what_a_migration_made_from_what_stands_in_the_file():
+    file = {"__version": 2, "features": [{"column": "a", "width": 3}], "optimizer": {"learning_rate": 0.5}}
+    config = MovedRun.from_json(file)
+    origins = {"features[0].column": "file", "features[0].width": "file", "optimizer.learning_rate": "file"}
+    assert provenance(config, file=file) == origins | {"optimizer.warmup_steps": "migration", "broker": "default"}
+    inherited = provenance(config, production=config, production_file=file)
+    assert inherited == dict.fromkeys(origins, "checkpoint") | {
+        "optimizer.warmup_steps": "migration",
+        "broker": "default",
+    }
+    assert set(provenance(config, production=config).values()) == {"checkpoint"}, "as a current file would have it"
 
 
 @pytest.mark.parametrize(
