@@ -16,7 +16,7 @@ ARGS ?=
 KAFKA_PORT ?= 9092
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train resume test test-slow unit integration multihost lint types house kafka-up kafka-down train-kafka quality bench lock clean
+.PHONY: help setup train resume test test-slow unit integration multihost lint types house kafka-up kafka-down train-kafka quality bench docs lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | expand -t 14
@@ -71,6 +71,11 @@ quality: setup  ## our figures beside the peers': a table and runs/quality/lates
 
 bench: setup  ## speed as ratios: a table and runs/bench/latest.json
 	@$(BIN)/python scripts/bench.py $(ARGS)
+
+docs: setup  ## docs/config.md, docs/errors.md and configs/schema.json from the code
+	@$(BIN)/xrex config fields --markdown > docs/config.md
+	@$(BIN)/xrex config schema > configs/schema.json
+	@$(BIN)/python scripts/error_page.py
 
 lock: setup  ## requirements.lock from pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

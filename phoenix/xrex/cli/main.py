@@ -1,6 +1,5 @@
 """The `xrex` command."""
 
-import importlib.metadata
 from typing import Annotated, NoReturn
 
 import typer
@@ -19,6 +18,8 @@ app.add_typer(data.app, name="data")
 
 def _version(asked: bool) -> None:
     if asked:
+        import importlib.metadata
+
         typer.echo(importlib.metadata.version("phoenix-recsys"))
         raise typer.Exit
 

@@ -25,6 +25,10 @@ class Look:
     differences: tuple[Difference, ...]
     """Inherited -> production now; without `own` fields, which nobody inherits."""
 
+    def in_words(self) -> str:
+        """For the operator."""
+        return f"{len(self.differences)} of the inherited values differ" if self.differences else "as inherited"
+
 
 def inherited_config(run: Run, source: str) -> TrainerConfig:
     """The config of the checkpoint that the run began from, as run.json keeps it. Raises ConfigError without one."""
@@ -58,9 +62,11 @@ def drift(
         try:
             step_dir = layout.resolve(production, say)
             if step_dir != seen:
-                if seen is None:
-                    _say_if_another_run(step_dir, run, say)
-                yield _look(inherited, step_dir, keep_unknown, say)
+                if seen is None and (another := _another_run(step_dir, run)):
+                    say(f"{production}: {another}")
+                look = _look(inherited, step_dir, keep_unknown, say)
+                say(f"{production}: step {step_dir.name}: {look.in_words()}")
+                yield look
                 seen = step_dir
             failed = 0
         except (ConfigError, CheckpointError, OSError) as error:
@@ -73,12 +79,12 @@ def drift(
 
 def _look(inherited: TrainerConfig, step_dir: Path, keep_unknown: bool, say: layout.Say) -> Look:
     _, config = read_checkpoint_config(step_dir / layout.CONFIG, keep_unknown=keep_unknown, say=say)
-    differences = tuple(found for found in diff(inherited, config) if found.policy != "own")
-    say(f"{step_dir}: {f'{len(differences)} of the inherited values differ' if differences else 'as inherited'}")
-    return Look(step_dir, differences)
+    return Look(step_dir, tuple(found for found in diff(inherited, config) if found.policy != "own"))
 
 
-def _say_if_another_run(step_dir: Path, run: Run, say: layout.Say) -> None:
+def _another_run(step_dir: Path, run: Run) -> str:
+    """What is to be said if production is another run than the one inherited from; else empty."""
     theirs = Run.from_json((step_dir / layout.RUN).read_bytes(), str(step_dir / layout.RUN))
-    if run.parent is not None and theirs.run_id != run.parent.run_id:
-        say(f"{step_dir}: of run {theirs.run_id[:8]}; {run.name} began from run {run.parent.run_id[:8]}")
+    if run.parent is None or theirs.run_id == run.parent.run_id:
+        return ""
+    return f"of run {theirs.run_id[:8]}; {run.name} began from run {run.parent.run_id[:8]}"

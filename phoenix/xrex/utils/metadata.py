@@ -1,7 +1,6 @@
 """What a run is and where it comes from: run.json, beside config.json in the run folder and in every checkpoint."""
 
 import hashlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -270,6 +269,8 @@ def sync_directory(path: Path) -> None:
 
 def code_version() -> str:
     """Package version + the first 12 hex digits of a SHA-256 over the names and bytes of our own source files."""
+    import importlib.metadata  # here and below: dozens of milliseconds that reading a run.json must not cost
+
     digest = hashlib.sha256()
     roots = (Path(__file__).parents[1], Path(xai_configlib.__file__).parent)
     for root in roots:
@@ -281,6 +282,8 @@ def code_version() -> str:
 
 def package_versions() -> dict[str, str]:
     """Versions of Python and of the installed packages that touch data or arithmetic."""
+    import importlib.metadata
+
     return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in _PACKAGES}}
 
 

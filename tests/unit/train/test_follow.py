@@ -79,7 +79,7 @@ def test_steps_of_another_run_than_the_parent_are_said(production):
     said = []
     run = child(small_config())
     next(looks(production, replace(run, parent=replace(run.parent, run_id="ab" * 16)), said))
-    assert said[0].endswith(f"of run {PRODUCTION.run_id[:8]}; child began from run abababab")
+    assert said[0].endswith(f": of run {PRODUCTION.run_id[:8]}; child began from run abababab")
 
 
 def test_a_field_of_a_newer_production_is_a_difference_where_it_is_kept(production):
