@@ -1,7 +1,7 @@
 """Names of the files of a run folder and of a step, and which steps are complete. Needs neither JAX nor Orbax.
 
     RUN_DIR/
-      config.json  run.json  metrics.jsonl  journal-PROCESS.jsonl  summary.json
+      config.json  run.json  metrics.jsonl  journal-PROCESS.jsonl  dead-letters-PROCESS.jsonl  summary.json
       checkpoints/STEP/
         state/  config.json  run.json  positions.json  progress.json  checksums.json  commit_success.txt
 
@@ -47,6 +47,16 @@ Say = Callable[[str], None]
 def journal(process_index: int) -> str:
     """Name of a process's journal in the run folder."""
     return f"journal-{process_index}.jsonl"
+
+
+def dead_letters(process_index: int) -> str:
+    """Name of a process's file of bad records in the run folder."""
+    return f"dead-letters-{process_index}.jsonl"
+
+
+def files_by_process(run_dir: Path) -> list[Path]:
+    """The journals and dead letters of all processes that ever wrote some."""
+    return [*run_dir.glob("journal-*.jsonl"), *run_dir.glob("dead-letters-*.jsonl")]
 
 
 def say_on_stderr(line: str) -> None:

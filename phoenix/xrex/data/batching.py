@@ -20,7 +20,7 @@ from xrex.data.featurize import Features, Featurizer
 from xrex.data.hashing import fingerprint
 from xrex.data.log.base import BEGIN_A_CHILD, Log, Record
 from xrex.errors import BadRecord, LogStalled, OffsetLost, RunError
-from xrex.schema.batch import Delivery, Span
+from xrex.schema.batch import BadRow, Delivery, Span
 from xrex.schema.positions import PartitionPosition
 
 POLL_S = 0.1
@@ -33,6 +33,8 @@ _RECORD_BYTES = 128
 """Memory of a buffered record beside its key and value."""
 _SHOWN_BYTES = 8
 """Bytes of an undecodable value that an error shows."""
+BAD_RECORD = "bad_record"
+"""Reason under which skipped bad records are counted."""
 
 
 class StopReading(Exception):
@@ -98,7 +100,7 @@ class Merge:
     def ended(self) -> bool:
         """Whether every partition is at its fixed end. True without partitions only if the run stops at ends."""
         if not self._partitions:
-            return self._config.stop_at_end
+            return self._config.has_ends
         return len(self._dry) == len(self._partitions) and all(
             p.is_end_fixed and p.is_read for p in self._partitions.values()
         )
@@ -233,11 +235,16 @@ class _Part(NamedTuple):
     start: int
     stop: int
 
+    def without(self, row: int) -> "list[_Part]":
+        """What is left of it beside one row."""
+        return [part for part in (self._replace(stop=row), self._replace(start=row + 1)) if part.start < part.stop]
+
 
 class Batcher:
     """Cuts the merged messages into batches of `rows` rows and knows the positions after each.
 
-    Messages are decoded when they are begun. A bad row ends the run when the batch that would hold it is cut.
+    Messages are decoded when they are begun. A bad row is found when the batch that would hold it is cut; it ends the run,
+    or is left out of the batch, which is that much shorter: what is bad never moves the cuts.
     """
 
     def __init__(
@@ -247,9 +254,11 @@ class Batcher:
         positions: dict[int, PartitionPosition],
         rows: int,
         *,
+        bad_before: int = 0,
         clock: Callable[[], float] = time.monotonic,
         check_stop: Callable[[], None] = lambda: None,
     ):
+        """bad_before  bad records that the run has passed over so far, see dataset.skip_bad_records"""
         self._config, self._positions, self._rows, self._clock = config, dict(positions), rows, clock
         self._codec, self._featurizer = codec_of(config), Featurizer(config)
         self._merge = Merge(config, log, positions, clock=clock, check_stop=check_stop)
@@ -257,6 +266,9 @@ class Batcher:
         self._unfinished = {p: position for p, position in positions.items() if position.row}
         """Positions inside a message, until that message is begun again."""
         self._noted: Counter[str] = Counter()
+        self._bad: list[BadRow] = []
+        """Bad records since the last delivery."""
+        self._bad_before = bad_before
 
     @property
     def ends(self) -> dict[int, int]:
@@ -288,26 +300,47 @@ class Batcher:
         self._merge.settle()
         for p, position in self._unfinished.items():
             self._check_is_there(p, position, self._merge.next_offset(p))
-        return self._cut(parts, count)
+        return self._cut(parts)
 
     def _begin(self) -> _Begun | None:
-        """Reads the next message, if there is one."""
-        record = self._merge.take()
-        if record is None:
-            return None
-        value = record.value or b""
-        try:
-            rows, extra_columns = self._codec.read(value)
-        except BadRecord as error:
+        """Reads the next message that can be read, if there is one."""
+        while (record := self._merge.take()) is not None:
+            try:
+                rows, extra_columns = self._codec.read(record.value or b"")
+            except BadRecord as error:
+                self._skip(record, None, error)
+                self._merge.finish(record)
+                continue
+            position = self._unfinished.pop(record.kafka_partition, None)
+            if position is not None:
+                self._check_is_begun(record, len(rows), position)
+            else:
+                self._noted.update(f"extra_column.{name}" for name in extra_columns)
+            self._begun = _Begun(record, rows, position.row if position else 0)
+            return self._begun
+        return None
+
+    def _skip(self, record: Record, row: int | None, error: BadRecord) -> None:
+        """Notes a bad record to be passed over. Raises it, with its place, if none may be (any more)."""
+        limit, value = self._config.skip_bad_records, record.value or b""
+        if row is None:
             shown = value[:_SHOWN_BYTES].hex() or "(empty)"
-            raise BadRecord(f"{self._place(record, error.row)}: {error}; the value begins {shown}") from None
-        position = self._unfinished.pop(record.kafka_partition, None)
-        if position is not None:
-            self._check_is_begun(record, len(rows), position)
+            reason = f"{self._place(record, error.row)}: {error}; the value begins {shown}"
         else:
-            self._noted.update(f"extra_column.{name}" for name in extra_columns)
-        self._begun = _Begun(record, rows, position.row if position else 0)
-        return self._begun
+            reason = f"{self._place(record, row)}: {error}"
+        if record.kafka_partition in self._unfinished:
+            raise BadRecord(f"{reason}; some of its rows were trained before: {BEGIN_A_CHILD}") from None
+        if limit == 0:
+            raise BadRecord(reason) from None
+        if self._bad_before == limit:
+            raise BadRecord(
+                f"{reason}; {limit} bad records were passed over before it, as many as dataset.skip_bad_records allows: "
+                "mend what produces them, or raise it"
+            ) from None
+        self._bad_before += 1
+        self._bad.append(
+            BadRow(record.kafka_partition, record.offset, row, record.timestamp_ms, record.key, value, reason)
+        )
 
     def _check_is_begun(self, record: Record, rows: int, position: PartitionPosition) -> None:
         """An earlier run trained the first rows of this very message."""
@@ -337,41 +370,45 @@ class Batcher:
             self._begun = None
         return part
 
-    def _cut(self, parts: list[_Part], count: int) -> Delivery:
-        features = self._featurize(parts)
+    def _cut(self, parts: list[_Part]) -> Delivery:
+        good, features = self._featurize(parts)
         self._positions = self._next_positions(parts)
         delivery = Delivery(
             batch=features.batch,
-            rows=count,
+            rows=sum(p.stop - p.start for p in good),
             next_positions=self._positions,
-            trained=tuple(Span(p.record.kafka_partition, p.record.offset, p.start, p.stop - p.start) for p in parts),
+            trained=tuple(Span(p.record.kafka_partition, p.record.offset, p.start, p.stop - p.start) for p in good),
             more=not self._merge.ended or self._begun is not None,
             references=features.references,
-            skipped=dict(self._merge.passed),
+            skipped=dict(self._merge.passed + Counter({BAD_RECORD: len(self._bad)})),
+            bad=tuple(self._bad),
             noted=dict(self._noted + features.noted),
             newest_event_ms=features.newest_event_ms,
         )
         self._merge.passed.clear()
         self._noted.clear()
+        self._bad.clear()
         return delivery
 
-    def _featurize(self, parts: list[_Part]) -> Features:
-        if not parts:
-            return self._featurizer.padding(self._rows)
-        lengths = [part.stop - part.start for part in parts]
-        timestamps_ms = np.repeat([part.record.timestamp_ms for part in parts], lengths)
-        try:
-            rows = self._codec.join([(part.rows, part.start, part.stop) for part in parts])
-            return self._featurizer.featurize(rows, self._rows, timestamps_ms)
-        except BadRecord as error:
-            if error.row is None:
-                raise
-            at, row = 0, error.row
-            while row >= lengths[at]:
-                row -= lengths[at]
-                at += 1
-            place = self._place(parts[at].record, parts[at].start + row)
-            raise BadRecord(f"{place}: {error}") from None
+    def _featurize(self, parts: list[_Part]) -> tuple[list[_Part], Features]:
+        """The parts without their bad rows, and the batch that they make."""
+        good = list(parts)
+        while good:
+            lengths = [part.stop - part.start for part in good]
+            timestamps_ms = np.repeat([part.record.timestamp_ms for part in good], lengths)
+            try:
+                rows = self._codec.join([(part.rows, part.start, part.stop) for part in good])
+                return good, self._featurizer.featurize(rows, self._rows, timestamps_ms)
+            except BadRecord as error:
+                if error.row is None:
+                    raise
+                at, row = 0, error.row
+                while row >= lengths[at]:
+                    row -= lengths[at]
+                    at += 1
+                self._skip(good[at].record, good[at].start + row, error)
+                good[at : at + 1] = good[at].without(good[at].start + row)
+        return good, self._featurizer.padding(self._rows)
 
     def _next_positions(self, parts: list[_Part]) -> dict[int, PartitionPosition]:
         """The next row of every partition: inside the begun message, or the next message that there is."""

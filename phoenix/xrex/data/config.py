@@ -1,11 +1,12 @@
 """What is read, from where, and how rows become batches."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Literal, Self
 
 from pydantic import model_validator
 
-from xai_configlib import Config, ConfigError, configclass, field
+from xai_configlib import Config, configclass, field
 from xrex.data.log.config import TOPIC_NAME, DirectoryLog, LogConfig
 from xrex.schema.specs import FeatureSpec, TableSpec
 
@@ -50,11 +51,20 @@ class DatasetConfig(Config):
     stop_at_end: bool = field(policy="per_start", default=False)
     """Stop at the end offsets that the log had at the run's first start."""
 
+    stop_at_timestamp: datetime | None = field(policy="per_start", default=None)
+    """Stop, in every partition, before the first record whose broker timestamp is this or later; found at the run's first
+    start, when it must have passed. null: none."""
+
     linger_ms: int = field(policy="may_change", default=1_000, ge=0)
     """At the live edge: how old the oldest row of a short batch may get before the batch is trained."""
 
     stall_timeout_s: float = field(policy="per_start", default=60.0, gt=0)
     """A partition that has a backlog and delivers nothing for this long ends the run."""
+
+    skip_bad_records: int = field(policy="per_start", default=0, ge=0)
+    """Messages that cannot be read and rows that cannot be trained, over the whole run: so many are passed over, each with
+    a line, and kept in dead-letters-PROCESS.jsonl; the next one ends the run. Each process counts its own, and those before
+    its start."""
 
     on_new_partitions: Literal["earliest", "error"] = field(policy="may_change", default="earliest")
     """Partitions beyond num_kafka_partitions: read from their beginning, or end the run."""
@@ -64,6 +74,11 @@ class DatasetConfig(Config):
 
     max_buffered_bytes: int = field(policy="per_start", default=64 * 2**20, ge=2**20)
     """Bytes of fetched, not yet decoded messages this process holds before it pauses a partition."""
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether the run stops at offsets that are fixed at its first start."""
+        return self.stop_at_end or self.stop_at_timestamp is not None
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -97,12 +112,6 @@ def _problems(config: DatasetConfig) -> Iterator[str]:
         other = first.setdefault(feature.column, feature)
         if other.group != feature.group or _form(other) != _form(feature):
             yield f"features {other.name!r} and {feature.name!r} read the column {feature.column!r} in two ways"
-
-
-def check_start_at(start_at: str | None) -> None:
-    """Raises ConfigError for a `--start-at` that names no place in a stream."""
-    if start_at not in (None, "earliest", "latest"):
-        raise ConfigError(f"--start-at = {start_at!r}: expected earliest or latest")
 
 
 def _form(feature: FeatureSpec) -> tuple[bool, bool]:

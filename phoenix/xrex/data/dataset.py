@@ -3,37 +3,51 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from xrex.data.batching import POLL_S
-from xrex.data.config import DatasetConfig, check_start_at
+from xrex.data.config import DatasetConfig
 from xrex.data.hashing import fingerprint
-from xrex.data.log.base import BEGIN_A_CHILD, Log, TopicInfo
+from xrex.data.log.base import BEGIN_A_CHILD, GO_ON_WITHOUT, Log, TopicInfo
 from xrex.data.log.open import open_log
+from xrex.data.places import Place
 from xrex.errors import LogStalled, OffsetLost, RunError
 from xrex.schema.positions import PartitionPosition, TopicPositions
 
+LOST_OFFSET = "lost_offset"
+"""Reason under which records are counted that were lost between a saved position and where the run went on."""
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Where a run goes on."""
+
+    topic: TopicPositions
+    lost: int = 0
+    """Records between saved positions and where the run goes on instead, as the operator chose."""
+
 
 def start_positions(
-    config: DatasetConfig, *, start_at: str | None = None, log: Log | None = None, say: Callable[[str], None] = print
+    config: DatasetConfig, *, place: Place | None = None, log: Log | None = None, say: Callable[[str], None] = print
 ) -> TopicPositions:
-    """A first start: every partition's start as a number, and its fixed end under stop_at_end.
+    """A first start: every partition's start as a number, and its fixed end if the run has ends.
 
-    start_at   "earliest" (also None): the oldest record held; "latest": only records yet to come
-    say        is told of partitions beyond dataset.num_kafka_partitions
-    Raises ConfigError for another start_at, RunError for a topic of another size, and what the log raises.
+    place   where to begin (but no file of positions, see check_positions); None: the oldest record held
+    say     is told of partitions beyond dataset.num_kafka_partitions
+    Raises RunError for a topic of another size, and what the log raises.
     """
-    check_start_at(start_at)
     with _opened(config, log) as source:
         info = source.info()
         partitions = _all_partitions(config, info.num_partitions)
-        ends = source.end_offsets(partitions)
-        starts = ends if start_at == "latest" else source.start_offsets(partitions)
+        # The ends are asked first: what arrives meanwhile must not lie between an end and a later start.
+        ends = _ends(config, source, partitions)
+        starts = _offsets_of(place or Place("earliest"), source, partitions)
     added = partitions[config.num_kafka_partitions :]
     if added:
         say(f"topic '{config.topic_name}' has more partitions than the config expects: {_listed(added)} are read too")
     positions = {
-        p: PartitionPosition(starts[p], end_offset=ends[p] if config.stop_at_end else None) for p in partitions
+        p: PartitionPosition(starts[p], end_offset=max(starts[p], ends[p]) if config.has_ends else None)
+        for p in partitions
     }
     return TopicPositions(config.topic_name, info.topic_id, positions)
 
@@ -45,11 +59,14 @@ def check_positions(
     log: Log | None = None,
     say: Callable[[str], None] = print,
     new_ends: bool = False,
-) -> TopicPositions:
+    on_lost: Place | None = None,
+) -> Resumed:
     """A resume: the saved positions, if the log still is what they were saved from and still holds what comes next.
 
-    New partitions are added from their beginning, with one line to `say`. Under stop_at_end saved ends are kept, a
+    New partitions are added from their beginning, with one line to `say`. If the run has ends, saved ones are kept, a
     partition without one gets its present end; `new_ends` (a child's first start) fixes all of them anew.
+
+    on_lost   where partitions go on whose position lies outside the log, with a line to `say` for each; None: an error
     Raises OffsetLost for a position outside the log, RunError for another topic, other records or fewer partitions, and
     what the log raises.
     """
@@ -58,21 +75,42 @@ def check_positions(
         _check_topic(config, positions, info)
         partitions = _all_partitions(config, info.num_partitions)
         starts, ends = source.start_offsets(partitions), source.end_offsets(partitions)
+        fixed = _ends(config, source, partitions) if config.stop_at_timestamp else ends
         resumed = {
-            p: replace(position, end_offset=_fixed_end(config, position.end_offset, ends[p], new_ends))
+            p: replace(position, end_offset=_fixed_end(config, position.end_offset, fixed[p], new_ends))
             for p, position in sorted(positions.partitions.items())
         }
-        _check_offsets(config, resumed, starts, ends)
+        lost = _lost_offsets(config, resumed, starts, ends)
+        if lost and on_lost is None:
+            raise OffsetLost("\n".join(lost.values()))
+        gap = 0
+        for p, offset in _offsets_of(on_lost, source, list(lost)).items() if on_lost and lost else ():
+            gap += max(0, offset - resumed[p].offset)
+            say(f"topic '{config.topic_name}' partition {p}: goes on at offset {offset}, not at {resumed[p].offset}")
+            resumed[p] = PartitionPosition(offset, end_offset=resumed[p].end_offset)
         _check_fingerprints(config, source, resumed, starts, ends)
     added = [p for p in partitions if p not in resumed]
     for p in added:
         # A partition that came after the ends were fixed holds none of the run's records.
-        resumed[p] = PartitionPosition(starts[p], end_offset=_fixed_end(config, starts[p], ends[p], new_ends))
+        resumed[p] = PartitionPosition(starts[p], end_offset=_fixed_end(config, starts[p], fixed[p], new_ends))
     if added:
-        unread = config.stop_at_end and not new_ends
+        unread = config.has_ends and not new_ends
         what = "hold nothing of this run, whose ends are fixed" if unread else "are read from their beginning"
         say(f"topic '{config.topic_name}': the partitions {_listed(added)} are new and {what}")
-    return TopicPositions(config.topic_name, info.topic_id or positions.topic_id, resumed)
+    return Resumed(TopicPositions(config.topic_name, info.topic_id or positions.topic_id, resumed), gap)
+
+
+def _ends(config: DatasetConfig, log: Log, partitions: list[int]) -> dict[int, int]:
+    """Where the run would end if its ends were fixed now."""
+    if config.stop_at_timestamp is None:
+        return log.end_offsets(partitions)
+    return log.offsets_at(partitions, int(config.stop_at_timestamp.timestamp() * 1000))
+
+
+def _offsets_of(place: Place, log: Log, partitions: list[int]) -> dict[int, int]:
+    if place.kind == "timestamp":
+        return log.offsets_at(partitions, place.timestamp_ms)
+    return log.end_offsets(partitions) if place.kind == "latest" else log.start_offsets(partitions)
 
 
 @contextmanager
@@ -88,7 +126,7 @@ def _opened(config: DatasetConfig, log: Log | None) -> Iterator[Log]:
 
 
 def _fixed_end(config: DatasetConfig, saved: int | None, end: int, new_ends: bool) -> int | None:
-    if not config.stop_at_end:
+    if not config.has_ends:
         return None
     return end if saved is None or new_ends else saved
 
@@ -123,25 +161,26 @@ def _check_topic(config: DatasetConfig, positions: TopicPositions, info: TopicIn
         )
 
 
-def _check_offsets(
+def _lost_offsets(
     config: DatasetConfig, positions: dict[int, PartitionPosition], starts: dict[int, int], ends: dict[int, int]
-) -> None:
-    problems = []
+) -> dict[int, str]:
+    """Partition -> what is wrong with its position, where it lies outside the log."""
+    problems = {}
     for p, position in positions.items():
         where = f"topic '{config.topic_name}' partition {p}: saved next offset {position.offset}"
         if position.at_end:
             continue
         if position.offset < starts[p]:
-            problems.append(
+            problems[p] = (
                 f"{where}, but the log starts at {starts[p]} (end {ends[p]}): {starts[p] - position.offset} records "
-                f"are lost; to go on without them {BEGIN_A_CHILD}"
+                f"are lost; {GO_ON_WITHOUT}, or {BEGIN_A_CHILD}"
             )
         elif position.offset > ends[p]:
-            problems.append(
-                f"{where}, but the log ends at {ends[p]} (start {starts[p]}): was the topic recreated? {BEGIN_A_CHILD}"
+            problems[p] = (
+                f"{where}, but the log ends at {ends[p]} (start {starts[p]}): was the topic recreated? "
+                f"{GO_ON_WITHOUT}, or {BEGIN_A_CHILD}"
             )
-    if problems:
-        raise OffsetLost("\n".join(problems))
+    return problems
 
 
 def _check_fingerprints(

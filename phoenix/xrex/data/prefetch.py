@@ -29,14 +29,16 @@ class Stream:
         positions: dict[int, PartitionPosition],
         partitions: list[int],
         rows: int,
+        bad_before: int = 0,
         log: Log | None = None,
     ):
         """Starts to read at once. The log (opened by config.log unless given) lives and is closed in the thread.
 
         positions    next row of at least `partitions`, those that this process reads
         rows         rows of a batch of this process (B)
+        bad_before   bad records that the run has passed over so far
         """
-        self._config, self._rows, self._given_log = config, rows, log
+        self._config, self._rows, self._given_log, self._bad_before = config, rows, log, bad_before
         self._positions = {p: positions[p] for p in partitions}
         self._more = True
         self._ends: dict[int, int] = {}
@@ -117,7 +119,9 @@ class Stream:
         if log is None and self._positions:
             log = open_log(self._config.log, self._config.topic_name)
         try:
-            batcher = Batcher(self._config, log, self._positions, self._rows, check_stop=self._check_stop)
+            batcher = Batcher(
+                self._config, log, self._positions, self._rows, bad_before=self._bad_before, check_stop=self._check_stop
+            )
             more = True
             while more:
                 delivery = batcher.next()

@@ -1,21 +1,25 @@
-"""Files that grow by a line: metrics.jsonl and the journals."""
+"""Files that grow by a line: metrics.jsonl, the journals and the dead letters."""
 
 import json
 import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from xrex.errors import RunError
 from xrex.utils.metadata import atomic_write
 
 
 class JsonLines:
-    """Appends JSON objects to a file, one a line. The lines of an earlier start stay; see drop_after."""
+    """Appends JSON objects to a file, one a line. The lines of an earlier start stay; see drop_after.
+
+    The file is made by the first line.
+    """
 
     def __init__(self, path: str | os.PathLike):
-        self._file = open(path, "ab")  # noqa: SIM115 - open for the life of the run
+        self._path = path
+        self._file: BinaryIO | None = None
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one line and hand it to the operating system, so that SIGKILL cannot lose it.
@@ -23,12 +27,15 @@ class JsonLines:
         numpy scalars become numbers; NaN and infinities, which JSON lacks, become null.
         """
         line = json.dumps(_plain(record), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        if self._file is None:
+            self._file = open(self._path, "ab")  # noqa: SIM115 - open for the life of the run
         self._file.write(line.encode() + b"\n")
         self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
 
 def drop_after(path: str | os.PathLike, step: int) -> None:

@@ -39,6 +39,21 @@ class Span(NamedTuple):
     rows: int
 
 
+class BadRow(NamedTuple):
+    """A message, or one row of it, that was passed over within `dataset.skip_bad_records`."""
+
+    kafka_partition: int
+    offset: int
+    row: int | None
+    """None: the whole message cannot be read; it counts as one."""
+    timestamp_ms: int
+    """The broker's."""
+    key: bytes | None
+    value: bytes
+    """Of the whole message."""
+    reason: str
+
+
 @dataclass(frozen=True)
 class Delivery:
     """One batch and what must be remembered once it has been trained. All numpy; nothing here reaches the device but `batch`."""
@@ -55,7 +70,9 @@ class Delivery:
     references: dict[str, np.ndarray] = field(default_factory=dict)
     """name -> float32[B, C, A] probabilities of another predictor, NaN = unknown. For metrics, never for the model."""
     skipped: dict[str, int] = field(default_factory=dict)
-    """reason -> records passed over between the last delivery's rows and this one's (`tombstone`, ...)."""
+    """reason -> records passed over between the last delivery's rows and this one's (`tombstone`, `bad_record`)."""
+    bad: tuple[BadRow, ...] = ()
+    """Those of them that cannot be trained."""
     noted: dict[str, int] = field(default_factory=dict)
     """What was read in a way worth counting: `oov.FEATURE` ids outside a directly indexed table that found a row by its
     `oov` rule, `extra_column.NAME` messages with a column that nothing reads."""

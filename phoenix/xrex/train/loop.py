@@ -12,6 +12,7 @@ from xrex.checkpoint.manager import Checkpoints
 from xrex.data.prefetch import Stream
 from xrex.report.sinks import JsonLines
 from xrex.schema.batch import Delivery
+from xrex.schema.dead_letters import DeadLetter, to_line
 from xrex.schema.positions import TopicPositions
 from xrex.sharding.global_batch import local_rows, place
 from xrex.train.config import TrainerConfig
@@ -43,6 +44,7 @@ class Loop:
     recorder: MetadataRecorder
     reporter: Reporter
     journal: JsonLines | None
+    dead_letters: JsonLines
     saved_step: int | None = None
     """Step of the newest checkpoint of this run; None before the first."""
 
@@ -100,6 +102,11 @@ class Loop:
         self.positions = self.positions.updated(delivery.next_positions)
         self.progress.add(delivery, logits, examples_before=self.examples, examples=int(report.examples))
         self.examples += int(report.examples)
+        # Without rows this is no step: what was passed over is then covered by the save of the next one.
+        step = int(report.step) + (report.examples == 0)
+        for bad in delivery.bad:
+            self.dead_letters.append(to_line(DeadLetter(step, self.positions.topic, bad)))
+            self.reporter.passed_over(bad)
         if self.journal is not None and delivery.trained:
             self.journal.append({"step": int(report.step), "trained": [list(span) for span in delivery.trained]})
 

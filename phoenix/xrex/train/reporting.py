@@ -13,7 +13,7 @@ from xrex.errors import CheckpointError
 from xrex.metrics.throughput import Throughput
 from xrex.report.progress import ProgressBar, table
 from xrex.report.sinks import JsonLines
-from xrex.schema.batch import Delivery
+from xrex.schema.batch import BadRow, Delivery
 from xrex.schema.positions import TopicPositions
 from xrex.train.progress import Progress
 from xrex.train.start import command_line
@@ -21,6 +21,8 @@ from xrex.train.step import StepReport
 from xrex.utils.metadata import Jsonable, atomic_write, config_sha256, utc_now
 from xrex.utils.utils import gather_bytes, process_count, process_index
 
+SHOWN_BAD = 20
+"""Bad records that are told one by one."""
 OPTIMUM = "optimum"
 """The reference whose columns hold the true probabilities of a synthetic world."""
 
@@ -69,6 +71,7 @@ class Reporter:
         self.started, self.started_s, self.examples_before = utc_now(), time.monotonic(), examples_before
         self.loss_sum = self.loss_weight = 0.0
         self.newest_event_ms: int | None = None
+        self.bad_seen = 0
 
     def after_step(self, delivery: Delivery, report: StepReport, waited_s: float) -> bool:
         """Count a step; whether a line is due. All processes come here at the same steps and get the same answer."""
@@ -77,6 +80,13 @@ class Reporter:
         self.loss_weight += float(report.loss_weight)
         self.newest_event_ms = max(self.newest_event_ms or 0, delivery.newest_event_ms or 0) or None
         return bool(report.examples > 0 and report.step % self.log_every_steps == 0)
+
+    def passed_over(self, bad: BadRow) -> None:
+        """Tell the operator of a bad record, of the first SHOWN_BAD ones; summary.json and the dead letters have all."""
+        self.bad_seen += 1
+        if self.bad_seen <= SHOWN_BAD:
+            rest = "; further ones only in dead-letters-*.jsonl" if self.bad_seen == SHOWN_BAD else ""
+            layout.say_on_stderr(f"passed over: {bad.reason}{rest}")
 
     def line(self, step: int, whole: Standing) -> None:
         """Write a line of metrics.jsonl and show it; `whole` is of all processes."""

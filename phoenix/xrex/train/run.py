@@ -13,7 +13,9 @@ import jax
 from xrex.checkpoint import layout, positions
 from xrex.checkpoint.manager import Checkpoints
 from xrex.checkpoint.restore import StepFiles, read_files, restore_state
-from xrex.data.dataset import check_positions, start_positions
+from xrex.data import places
+from xrex.data.batching import BAD_RECORD
+from xrex.data.dataset import LOST_OFFSET, Resumed, check_positions, start_positions
 from xrex.errors import CheckpointError, RunError
 from xrex.report.failures import reason
 from xrex.report.sinks import JsonLines, drop_after
@@ -112,14 +114,15 @@ def fix_start(plan: Plan) -> dict[str, Any]:
     run_dir, config = plan.run_dir, plan.config
     own_step = _own_step(plan)
     saved = None if own_step is None else read_files(own_step)
-    topic = first_positions(plan, saved)
+    resumed = first_positions(plan, saved)
+    topic = resumed.topic
     run = run_record(plan, topic)
     recorder = MetadataRecorder()
     recorder.record_run(run, config)
     recorder.write(run_dir)
     (run_dir / layout.SUMMARY).unlink(missing_ok=True)  # the last start's; a run that is killed has none
     if plan.kind == "restart":
-        for path in [run_dir / layout.METRICS, *run_dir.glob("journal-*.jsonl")]:
+        for path in [run_dir / layout.METRICS, *layout.files_by_process(run_dir)]:
             drop_after(path, 0 if own_step is None else int(own_step.name))
     for partition, at in sorted(topic.partitions.items()):
         end = "" if at.end_offset is None else f", to offset {at.end_offset}"
@@ -130,20 +133,25 @@ def fix_start(plan: Plan) -> dict[str, Any]:
         "own_step": None if own_step is None else int(own_step.name),
         "positions": positions.to_json({topic.topic: topic}),
         "progress": None if saved is None else json.dumps(saved.progress),
+        "lost": resumed.lost,
         "run": run.to_json(),
     }
 
 
-def first_positions(plan: Plan, saved: StepFiles | None) -> TopicPositions:
+def first_positions(plan: Plan, saved: StepFiles | None) -> Resumed:
     """Where this start begins to read."""
-    dataset = plan.config.dataset
+    dataset, on_lost = plan.config.dataset, places.on_lost_offset(plan.on_lost_offset)
     if plan.kind == "restart" and plan.earlier is not None:
         held = saved.positions if saved else positions.from_json(json.dumps(plan.earlier.starts[0].positions))
-        return check_positions(dataset, held[dataset.topic_name])
-    if plan.kind == "child" and plan.restore_from is not None and plan.start_at is None:
+        return check_positions(dataset, held[dataset.topic_name], on_lost=on_lost)
+    place = places.start_at(plan.start_at)
+    if place is not None and place.kind == "positions":
+        held = positions.from_json(place.file.read_bytes(), str(place.file))
+        return check_positions(dataset, held[dataset.topic_name], new_ends=True, on_lost=on_lost)
+    if plan.kind == "child" and plan.restore_from is not None and place is None:
         held = read_files(plan.restore_from).positions[dataset.topic_name]
-        return check_positions(dataset, held, new_ends=True)
-    return start_positions(dataset, start_at=plan.start_at)
+        return check_positions(dataset, held, new_ends=True, on_lost=on_lost)
+    return Resumed(start_positions(dataset, place=place))
 
 
 def run_record(plan: Plan, topic: TopicPositions) -> Run:
@@ -183,8 +191,10 @@ def build_loop(config: TrainerConfig, program: Program, begun: dict[str, Any], h
     recorder.record_run(Run.from_json(begun["run"]), config)
     topic = positions.from_json(begun["positions"])[config.dataset.topic_name]
     progress = restored_progress(config, begun["progress"], restore_from)
+    if begun["lost"]:
+        progress.skipped[LOST_OFFSET] += begun["lost"]
     held.callback(finish_save, checkpoints)
-    stream = open_stream(config, topic)
+    stream = open_stream(config, topic, bad_before=progress.skipped[BAD_RECORD])
     held.callback(stream.close)
     reporter = Reporter(
         run_dir,
@@ -207,6 +217,7 @@ def build_loop(config: TrainerConfig, program: Program, begun: dict[str, Any], h
         recorder=recorder,
         reporter=reporter,
         journal=JsonLines(run_dir / layout.journal(process_index())) if trainer.journal else None,
+        dead_letters=JsonLines(run_dir / layout.dead_letters(process_index())),
         saved_step=begun["own_step"],
     )
 

@@ -96,12 +96,13 @@ def action_weights(config: RankerConfig, actions: tuple[str, ...]) -> tuple[floa
     return config.action_weights or (1.0,) * len(actions)
 
 
-def open_stream(config: TrainerConfig, positions: TopicPositions) -> Stream:
-    """This process's part of the stream, from its positions on."""
+def open_stream(config: TrainerConfig, positions: TopicPositions, bad_before: int) -> Stream:
+    """This process's part of the stream, from its positions on; the run has passed over `bad_before` bad records."""
     mine = partitions_of(len(positions.partitions), process_index(), process_count())
     return Stream(
         config.dataset,
         positions={p: positions.partitions[p] for p in mine},
         partitions=mine,
         rows=config.trainer.global_batch_size // process_count(),
+        bad_before=bad_before,
     )

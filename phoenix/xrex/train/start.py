@@ -25,9 +25,9 @@ from xai_configlib import (
     reconcile,
 )
 from xai_configlib.errors import is_at_or_below, split_path
-from xrex.checkpoint import layout
-from xrex.data.config import check_start_at
-from xrex.errors import ConfigError
+from xrex.checkpoint import layout, positions
+from xrex.data import places
+from xrex.errors import CheckpointError, ConfigError
 from xrex.train.config import TrainerConfig
 from xrex.utils.metadata import Run
 
@@ -46,6 +46,8 @@ class Options:
     overrides: tuple[str, ...] = ()
     keep_unknown: bool = False
     """Carry along the fields of a newer release."""
+    on_lost_offset: str | None = None
+    """Never part of a config: no experiment inherits a switch that loses data."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Plan:
     """Origin -> what is to be known of it: the config file as given, the version that a migration came from."""
     reconciliation: Reconciliation | None
     """Differences from the checkpoint's or the run's config."""
+    on_lost_offset: str | None = None
     inherited: TrainerConfig | None = None
     """child: the checkpoint's config."""
     keep_unknown: bool = False
@@ -108,6 +111,7 @@ def plan_first(options: Options, path: Path) -> Plan:
     mapping, config = _read_experiment(path, options.overrides)
     run_dir = options.run_dir or default_run_dir(config)
     _refuse_used(run_dir)
+    _check_places(config, options.start_at)
     origins = provenance(config, file=mapping, overridden=overridden_paths(options.overrides))
     return Plan(
         "first",
@@ -163,6 +167,7 @@ def plan_child(options: Options, checkpoint: str) -> Plan:
         anew={path: origin for path, origin in origins.items() if origin != "checkpoint"},
         given=_given(options, production_file),
         reconciliation=judged,
+        on_lost_offset=options.on_lost_offset,
         inherited=production,
         keep_unknown=options.keep_unknown,
         notes=tuple(notes),
@@ -215,6 +220,7 @@ def plan_restart(options: Options, run_dir: Path) -> Plan:
         anew=anew,
         given=_given(options, before_file),
         reconciliation=judged,
+        on_lost_offset=options.on_lost_offset,
         keep_unknown=keep_unknown,
         notes=tuple(notes),
     )
@@ -334,7 +340,8 @@ def _check_options(options: Options) -> None:
     """What is wrong whatever the run is."""
     if options.checkpoint is not None and re.search(r"://[^/@]*@", options.checkpoint):
         raise ConfigError("--checkpoint: the address holds credentials; give them to the storage client's own settings")
-    check_start_at(options.start_at)
+    places.start_at(options.start_at)
+    places.on_lost_offset(options.on_lost_offset)
     if options.run_dir is not None and (options.run_dir / layout.STATE).is_dir():
         raise ConfigError(
             f"--run-dir {options.run_dir}: a step of a run; name its run folder, or give it to --checkpoint"
@@ -374,6 +381,24 @@ def _check_child(config: TrainerConfig, production: TrainerConfig, step: int, st
         )
     if problems:
         raise ConfigError("\n".join(problems))
+    _check_places(config, start_at)
+
+
+def _check_places(config: TrainerConfig, start_at: str | None) -> None:
+    """Where a first start shall begin and end can be found at once."""
+    time, topic, place = config.dataset.stop_at_timestamp, config.dataset.topic_name, places.start_at(start_at)
+    # Ends are offsets, found once: what is still to come cannot be among them.
+    if time is not None and time > datetime.now(UTC):
+        raise ConfigError(
+            f"dataset.stop_at_timestamp = {time.isoformat()}: lies in the future; give a time that has passed"
+        )
+    if place is not None and place.kind == "positions":
+        try:
+            held = positions.from_json(_read(place.file), str(place.file))
+        except CheckpointError as error:
+            raise ConfigError(f"--start-at = {start_at!r}: {error}") from None
+        if topic not in held:
+            raise ConfigError(f"--start-at = {start_at!r}: holds no topic '{topic}', only {', '.join(held) or 'none'}")
 
 
 def _check_same_origin(options: Options, run: Run, run_dir: Path, notes: list[str]) -> None:

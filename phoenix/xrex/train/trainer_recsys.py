@@ -115,7 +115,18 @@ def command(
     ] = None,
     run_dir: Annotated[Path | None, typer.Option(help="Where to write; a folder that holds a run goes on.")] = None,
     start_at: Annotated[
-        str | None, typer.Option(help="earliest or latest: where the stream begins, at a run's first start.")
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            help="earliest, latest, timestamp:TIME or positions:FILE: where the stream begins, at a run's first start.",
+        ),
+    ] = None,
+    on_lost_offset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            help="earliest or timestamp:TIME: where partitions go on whose saved position the log no longer holds.",
+        ),
     ] = None,
     keep_unknown: Annotated[
         bool,
@@ -133,7 +144,7 @@ def command(
 ) -> None:
     """Train a recommender on a stream, from a config or from production's checkpoint."""
     del debug  # exit_code_of looks at the command line: it must also know when this function is never reached.
-    options = Options(config, checkpoint, run_dir, start_at, tuple(overrides or ()), keep_unknown)
+    options = Options(config, checkpoint, run_dir, start_at, tuple(overrides or ()), keep_unknown, on_lost_offset)
     raise typer.Exit(
         exit_code_of(lambda: train(options, dry_run=dry_run, print_config=print_config, other_versions=other_versions))
     )

@@ -64,6 +64,10 @@ class MemoryLog:
     def _end(self, p: int) -> int:
         return max(self._ends.get(p, 0), self.records[p][-1].offset + 1 if self.records[p] else 0)
 
+    def offsets_at(self, kafka_partitions, timestamp_ms):
+        later = {p: [r.offset for r in self.records[p] if r.timestamp_ms >= timestamp_ms] for p in kafka_partitions}
+        return {p: min(found, default=self._end(p)) for p, found in later.items()}
+
     def assign(self, offsets):
         for p, offset in offsets.items():
             if not self._starts.get(p, 0) <= offset <= self._end(p):

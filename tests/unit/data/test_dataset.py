@@ -1,15 +1,26 @@
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
-from memory_log import MemoryLog, event, small_config
+from memory_log import T0, MemoryLog, event, small_config
 
+from xrex.data import dataset
 from xrex.data.batching import Batcher
-from xrex.data.dataset import check_positions, start_positions
-from xrex.errors import ConfigError, OffsetLost, RunError
+from xrex.data.dataset import start_positions
+from xrex.data.places import Place
+from xrex.errors import OffsetLost, RunError
 from xrex.schema.positions import PartitionPosition, TopicPositions
 
+WHAT_TO_DO = (
+    "to go on without what is lost, start it with --on-lost-offset earliest (or timestamp:TIME), "
+    "or begin a child: --checkpoint RUN_DIR --run-dir NEW --start-at earliest"
+)
 CONFIG = small_config(stop_at_end=False)
 FINITE = small_config()
+
+
+def check_positions(*arguments, **options) -> TopicPositions:
+    return dataset.check_positions(*arguments, **options).topic
 
 
 def log_of(records=6, start=0, partitions=1) -> MemoryLog:
@@ -29,8 +40,8 @@ def offsets(positions: TopicPositions) -> dict[int, tuple[int, int | None]]:
 def test_a_first_start_reads_from_the_oldest_record_unless_told_otherwise():
     log = log_of(records=9, start=2)
     assert offsets(start_positions(CONFIG, log=log)) == {0: (2, None)}
-    assert offsets(start_positions(CONFIG, start_at="earliest", log=log)) == {0: (2, None)}
-    assert offsets(start_positions(CONFIG, start_at="latest", log=log)) == {0: (9, None)}
+    assert offsets(start_positions(CONFIG, place=Place("earliest"), log=log)) == {0: (2, None)}
+    assert offsets(start_positions(CONFIG, place=Place("latest"), log=log)) == {0: (9, None)}
     assert start_positions(CONFIG, log=log).topic_id == log.topic_id
 
 
@@ -44,10 +55,24 @@ def test_under_stop_at_end_the_ends_are_fixed_at_the_first_start_and_kept_at_a_r
     assert offsets(check_positions(CONFIG, first, log=log)) == {0: (0, None)}
 
 
-@pytest.mark.parametrize("start_at", ["end", "timestamp:5", "3"])
-def test_another_start_is_a_config_error(start_at):
-    with pytest.raises(ConfigError, match=f"--start-at = '{start_at}': expected earliest or latest"):
-        start_positions(CONFIG, start_at=start_at, log=log_of())
+def test_a_start_at_a_time_is_at_the_first_record_of_it_or_later_and_at_the_end_without_one():
+    log = MemoryLog([event(o, p) for p, count in ((0, 9), (1, 3)) for o in range(count)], partitions=2)
+    start = start_positions(small_config(num_kafka_partitions=2), place=Place("timestamp", T0 + 4_500), log=log)
+    assert offsets(start) == {0: (5, 9), 1: (3, 3)}
+
+
+def test_a_run_until_a_time_ends_before_the_first_record_of_it():
+    log = MemoryLog([event(o, p) for p, count in ((0, 9), (1, 3)) for o in range(count)], partitions=2)
+    until = datetime.fromtimestamp((T0 + 4_500) / 1000, UTC)
+    config = small_config(num_kafka_partitions=2, stop_at_end=False, stop_at_timestamp=until)
+    first = start_positions(config, log=log)
+    assert offsets(first) == {0: (0, 5), 1: (0, 3)}
+    log.append(event(3, 1))
+    assert offsets(check_positions(config, first, log=log)) == offsets(first), "found once, at the first start"
+    batcher = Batcher(config, log, first.partitions, 4)
+    found = [batcher.next() for _ in range(3)]
+    assert [d.rows for d in found] == [4, 4, 0]
+    assert not found[-1].more
 
 
 def test_a_position_below_the_log_is_lost_and_the_figures_are_told():
@@ -55,8 +80,30 @@ def test_a_position_below_the_log_is_lost_and_the_figures_are_told():
         check_positions(CONFIG, saved(100), log=log_of(records=900, start=500))
     assert str(raised.value) == (
         "topic 'engagements' partition 0: saved next offset 100, but the log starts at 500 (end 900): 400 records are lost; "
-        "to go on without them begin a child: --checkpoint RUN_DIR --run-dir NEW --start-at earliest"
+        f"{WHAT_TO_DO}"
     )
+
+
+def test_on_request_a_lost_position_goes_on_at_the_logs_start_and_the_gap_is_counted():
+    said = []
+    log = log_of(records=900, start=500)
+    resumed = dataset.check_positions(CONFIG, saved(100), log=log, say=said.append, on_lost=Place("earliest"))
+    assert (offsets(resumed.topic), resumed.lost) == ({0: (500, None)}, 400)
+    assert said == ["topic 'engagements' partition 0: goes on at offset 500, not at 100"]
+
+
+def test_on_request_it_goes_on_at_a_time_and_partitions_that_lost_nothing_stay_where_they_are():
+    log = MemoryLog([event(o, p) for p in (0, 1) for o in range(500, 900)], starts={0: 500, 1: 0}, partitions=2)
+    positions = TopicPositions("engagements", log.topic_id, {0: PartitionPosition(100), 1: PartitionPosition(510)})
+    place = Place("timestamp", T0 + 600_000)
+    resumed = dataset.check_positions(CONFIG, positions, log=log, say=lambda line: None, on_lost=place)
+    assert (offsets(resumed.topic), resumed.lost) == ({0: (600, None), 1: (510, None)}, 500)
+
+
+def test_on_request_a_position_beyond_the_end_goes_on_at_the_start_and_nothing_counts_as_lost():
+    log = log_of(records=6)
+    resumed = dataset.check_positions(CONFIG, saved(1_000), log=log, say=lambda line: None, on_lost=Place("earliest"))
+    assert (offsets(resumed.topic), resumed.lost) == ({0: (0, None)}, 0)
 
 
 def test_a_position_beyond_the_end_names_both_and_suspects_a_new_topic():
@@ -64,7 +111,7 @@ def test_a_position_beyond_the_end_names_both_and_suspects_a_new_topic():
         check_positions(CONFIG, saved(1_000), log=log_of(records=6))
     assert str(raised.value) == (
         "topic 'engagements' partition 0: saved next offset 1000, but the log ends at 6 (start 0): was the topic recreated? "
-        "begin a child: --checkpoint RUN_DIR --run-dir NEW --start-at earliest"
+        f"{WHAT_TO_DO}"
     )
 
 

@@ -81,7 +81,7 @@ def test_a_record_of_wrong_types_is_named_with_its_row():
         small_config(),
         TopicPositions("engagements", log.topic_id, start_positions(small_config(), log=log).partitions),
         log=log,
-    )
+    ).topic
     log.records[0][2] = event(2)
     with pytest.raises(BadRecord, match="partition 0 offset 5: the column 'author_id' is missing"):
         train(small_config(), log, positions.partitions)
@@ -126,7 +126,7 @@ def test_ids_that_differ_above_32_bits_have_different_rows():
 IDS = [-1, 1_000, 2_147_483_648, -9_223_372_036_854_775_808, 1, 2, 3, 4]
 
 
-def e02(oov) -> tuple:
+def ids_outside_a_direct_table(oov) -> tuple:
     tables = [TableSpec(name="items", num_embeddings=1_000, embedding_dim=4, salts=(), oov=oov)]
     tables += [TableSpec(name=name, num_embeddings=500, embedding_dim=4) for name in ("users", "authors")]
     log = MemoryLog([event(o, item_id=i, history=[1]) for o, i in enumerate(IDS)])
@@ -134,7 +134,7 @@ def e02(oov) -> tuple:
 
 
 def test_an_id_outside_a_direct_table_ends_the_run_naming_feature_value_and_offset():
-    config, log = e02("error")
+    config, log = ids_outside_a_direct_table("error")
     with pytest.raises(BadRecord) as raised:
         train(config, log)
     assert str(raised.value) == (
@@ -144,7 +144,7 @@ def test_an_id_outside_a_direct_table_ends_the_run_naming_feature_value_and_offs
 
 
 def test_with_an_oov_row_the_hits_are_counted_and_other_ids_keep_theirs():
-    config, log = e02("row")
+    config, log = ids_outside_a_direct_table("row")
     found = train(config, log)
     assert [d.noted for d in found] == [{"oov.item": 4}, {}]
     assert np.concatenate([d.batch.candidates["item"][:, 0, 0] for d in found]).tolist() == [999] * 4 + [1, 2, 3, 4]

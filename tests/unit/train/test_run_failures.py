@@ -86,7 +86,8 @@ def test_a_folder_in_which_another_trainer_wrote_since_the_plan_was_made_is_left
     for name in set(layout.STEP_PARTS) - {"state"}:
         (step_dir / name).write_text('{"files": {}}')
     (tmp_path / "summary.json").write_text("of the other one")
-    planned = Plan("first", config, tmp_path, None, None, None, None, {}, None)
+    nothing = {"restore_from": None, "earlier": None, "checkpoint": None, "start_at": None, "reconciliation": None}
+    planned = Plan("first", config, tmp_path, provenance={}, anew={}, given={}, **nothing)
     with ExitStack() as held, pytest.raises(RunError, match=r"another process has trained here .*; start again"):
         begin(planned, held)
     assert (tmp_path / "summary.json").read_text() == "of the other one"

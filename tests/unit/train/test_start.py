@@ -8,8 +8,9 @@ import pytest
 
 from config_runs import ENVIRONMENT, START, small_config, write_step
 from xai_configlib import ConfigError
-from xrex.checkpoint import layout
+from xrex.checkpoint import layout, positions
 from xrex.errors import CheckpointError
+from xrex.schema.positions import PartitionPosition, TopicPositions
 from xrex.train.start import Options, command_line, default_run_dir, plan, plan_child, plan_first, plan_restart
 from xrex.utils.metadata import Run
 
@@ -118,7 +119,7 @@ def test_nothing_to_run_names_the_three_ways_to_begin(tmp_path):
 
 def test_a_start_at_that_is_no_place_is_refused_before_anything_is_read(tmp_path):
     said = refused(plan, Options(config=tmp_path / "missing", start_at="yesterday"))
-    assert said == "--start-at = 'yesterday': expected earliest or latest"
+    assert said == "--start-at = 'yesterday': expected earliest, latest, timestamp:TIME or positions:FILE"
 
 
 def test_a_run_folder_that_is_a_step_is_refused_whatever_it_is_asked_for(run_dir, file):
@@ -425,3 +426,28 @@ def test_a_child_gives_what_it_overrides_and_what_its_release_adds(run_dir, conf
 def test_a_restart_gives_only_what_it_changes(run_dir):
     assert plan(Options(run_dir=run_dir)).anew == {}
     assert plan(Options(run_dir=run_dir, overrides=("trainer.max_steps=99",))).anew == {"trainer.max_steps": "override"}
+
+
+# Where the stream begins and ends
+
+
+def test_positions_of_a_file_must_be_of_this_topic(file, tmp_path):
+    given = tmp_path / "positions.json"
+    given.write_text(positions.to_json({"shares": TopicPositions("shares", None, {0: PartitionPosition(3)})}))
+    said = refused(plan, Options(config=file, start_at=f"positions:{given}"))
+    assert said == f"--start-at = 'positions:{given}': holds no topic 'clicks', only shares"
+    given.write_text("{")
+    assert "not valid JSON" in refused(plan, Options(config=file, start_at=f"positions:{given}"))
+
+
+def test_a_time_to_stop_at_must_have_passed(file):
+    said = refused(plan, Options(config=file, overrides=("dataset.stop_at_timestamp=2999-01-01T00:00:00Z",)))
+    assert said.startswith("dataset.stop_at_timestamp = 2999-01-01T00:00:00+00:00: lies in the future")
+
+
+def test_where_lost_positions_go_on_is_for_this_start_alone_and_in_no_config(run_dir):
+    planned = plan(Options(checkpoint=str(run_dir), on_lost_offset="earliest"))
+    assert planned.on_lost_offset == "earliest"
+    assert "lost" not in planned.config.to_json()
+    assert plan(Options(run_dir=run_dir)).on_lost_offset is None
+    assert "--on-lost-offset = 'latest'" in refused(plan, Options(checkpoint=str(run_dir), on_lost_offset="latest"))

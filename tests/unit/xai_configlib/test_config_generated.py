@@ -27,7 +27,7 @@ def _backwards(value):
 
 
 @given(generated_configs())
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_config_of_any_class_comes_back_as_it_was(config):
     check_that_it_comes_back(config)
 

@@ -243,7 +243,7 @@ def test_a_default_that_was_changed_makes_the_section_that_was_left_out():
     assert set_default("a.b.c", 0)({"a": 1}) == {"a": 1}
 
 
-def test_a_changed_default_never_changes_an_old_run():  # case A02
+def test_a_changed_default_never_changes_an_old_run():
     def release(default: int) -> type[Config]:
         @configclass(tag="Released", policy="may_change", version=1)
         class Released(Config):

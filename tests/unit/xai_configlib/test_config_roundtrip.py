@@ -53,21 +53,21 @@ def test_floats_keep_their_spelling():
 
 
 @pytest.mark.parametrize("salt", [9007199254740993, 2**63 - 1, 2**64 - 1])
-def test_large_integers_are_exact(salt):  # case A09
+def test_large_integers_are_exact(salt):
     text = json.dumps(base_with("model.tables.item_id.hash_salt", salt))
     run = SampleRun.from_json(text)
     assert run.model.tables["item_id"].hash_salt == salt
     assert SampleRun.from_json(run.to_json()).model.tables["item_id"].hash_salt == salt
 
 
-def test_integer_keys_are_integers_with_exact_values():  # case A09
+def test_integer_keys_are_integers_with_exact_values():
     offsets = {"0": 20414879744, "1": 0, "7": 9007199254740993}
     run = SampleRun.from_json(json.dumps(base_with("dataset.start_offsets", offsets)))
     assert run.dataset.start_offsets == {0: 20414879744, 1: 0, 7: 9007199254740993}
     assert SampleRun.from_json(run.to_json()) == run
 
 
-def test_containers_have_the_declared_type_at_every_depth():  # case A06
+def test_containers_have_the_declared_type_at_every_depth():
     run = SampleRun.from_json(base_with("model.hidden_dims", [64, 32, 32]))
     assert run.model.hidden_dims == (64, 32, 32)
     assert isinstance(run.dataset.features, tuple)
@@ -99,7 +99,7 @@ def test_replace_checks_the_new_values():
         optimizer.replace(learning_rate=-1.0)
 
 
-def test_an_optional_field_may_be_left_out():  # case A02
+def test_an_optional_field_may_be_left_out():
     assert SampleRun.from_json(base_without("dataset.start_offsets")) == SampleRun.from_json(base())
 
 

@@ -39,7 +39,7 @@ def write(path, text, mode=0o600):
         {SECRET: "env"},
     ],
 )
-def test_a_literal_secret_is_refused_without_an_echo(value):  # case A13
+def test_a_literal_secret_is_refused_without_an_echo(value):
     with pytest.raises(ConfigError) as caught:
         SampleRun.from_json(base_with("dataset.source.security.password", value))
     assert SECRET not in str(caught.value)

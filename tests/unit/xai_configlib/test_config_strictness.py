@@ -43,7 +43,7 @@ def errors_of(mapping, **options):
         ("verbose", True, True),
     ],
 )
-def test_a_value_that_stands_for_another_without_doubt_is_accepted(path, given, loaded):  # case A07
+def test_a_value_that_stands_for_another_without_doubt_is_accepted(path, given, loaded):
     value = SampleRun.from_json(base_with(path, given))
     for name in path.split("."):
         value = getattr(value, name)
@@ -51,7 +51,7 @@ def test_a_value_that_stands_for_another_without_doubt_is_accepted(path, given, 
     assert type(value) is type(loaded)
 
 
-def test_numbers_are_written_in_the_form_of_their_field():  # case A07
+def test_numbers_are_written_in_the_form_of_their_field():
     text = SampleRun.from_json(base_with("optimizer.learning_rate", 1)).to_json()
     assert '"learning_rate": 1.0' in text
     assert '"batch_size": 4,' in SampleRun.from_json(base_with("dataset.batch_size", 4.0)).to_json()
@@ -108,7 +108,7 @@ def test_numbers_are_written_in_the_form_of_their_field():  # case A07
         ("dataset.start_offsets", {"007": 3}, 'dataset.start_offsets."007": expected an integer as key'),
         ("dataset.start_offsets", {True: 3}, 'dataset.start_offsets."1": expected an integer as key'),
     ],
-)  # cases A02, A07, A09
+)
 def test_a_value_of_another_type_is_refused(path, value, line):
     assert f"config: {line}" in errors_of(base_with(path, value))
 
@@ -118,7 +118,7 @@ def test_an_integer_key_given_twice_is_refused():
     assert lines == ['config: dataset.start_offsets."0": the key stands twice']
 
 
-def test_an_enumeration_lists_its_values_and_suggests_the_nearest():  # case A04
+def test_an_enumeration_lists_its_values_and_suggests_the_nearest():
     assert errors_of(base_with("model.activation", "swishh")) == [
         "config: model.activation = 'swishh': expected one of relu, gelu, swish; did you mean swish?"
     ]
@@ -131,7 +131,7 @@ def test_an_enumeration_lists_its_values_and_suggests_the_nearest():  # case A04
     assert errors_of(base_with("model.precision", True)) == ["config: model.precision = true: expected one of 16, 32"]
 
 
-def test_unknown_fields_are_named_together_with_the_nearest_known_ones():  # case A01
+def test_unknown_fields_are_named_together_with_the_nearest_known_ones():
     mapping = base_with("dataset.bacth_size", 8)
     mapping["model"]["rotary_scale"] = 2.0
     assert sorted(errors_of(mapping, source="config.json")) == [
@@ -140,7 +140,7 @@ def test_unknown_fields_are_named_together_with_the_nearest_known_ones():  # cas
     ]
 
 
-def test_missing_fields_are_named_together():  # case A02
+def test_missing_fields_are_named_together():
     mapping = base_without("dataset.topic_name")
     del mapping["optimizer"]["learning_rate"]
     assert errors_of(mapping) == [

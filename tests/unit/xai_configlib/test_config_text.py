@@ -83,7 +83,7 @@ def test_a_fault_never_echoes_the_text(text):
     assert "hunter2" not in fault_of(text)
 
 
-def test_a_byte_order_mark_is_accepted_and_not_written():  # case A11
+def test_a_byte_order_mark_is_accepted_and_not_written():
     text = json.dumps({**base(), "run_name": "café-ranker"}, ensure_ascii=False)
     run = SampleRun.from_json(b"\xef\xbb\xbf" + text.encode())
     assert run.run_name == "café-ranker"

@@ -36,13 +36,13 @@ def kept():
     return SampleRun.from_json(newer(), unknown="keep", say=lambda line: None)
 
 
-def test_by_default_unknown_fields_are_errors():  # case A01
+def test_by_default_unknown_fields_are_errors():
     with pytest.raises(ConfigError) as caught:
         SampleRun.from_json(base_with("dataset.bacth_size", 8))
     assert str(caught.value) == "config: dataset.bacth_size = 8: unknown field; did you mean batch_size?"
 
 
-def test_on_request_they_are_kept_byte_for_byte_and_each_is_said():  # case A01
+def test_on_request_they_are_kept_byte_for_byte_and_each_is_said():
     lines = []
     config = SampleRun.from_json(newer(), source="config.json", unknown="keep", say=lines.append)
     assert config.to_json() == newer()
@@ -155,7 +155,7 @@ def refused(path, value):
         ("optimizer.password", ["hunter2"]),
     ],
 )
-def test_what_may_be_a_literal_secret_is_never_kept(path, value):  # P7
+def test_what_may_be_a_literal_secret_is_never_kept(path, value):
     line = refused(path, value)
     assert line == f"config: {path}: unknown field, not kept: it may be a secret; refer to it" or "{…}" in line
     assert "hunter2" not in line

@@ -10,6 +10,8 @@ from xrex.errors import ConfigError
 
 BEGIN_A_CHILD = "begin a child: --checkpoint RUN_DIR --run-dir NEW --start-at earliest"
 """What an operator does about positions that the log no longer fits."""
+GO_ON_WITHOUT = "to go on without what is lost, start it with --on-lost-offset earliest (or timestamp:TIME)"
+"""What an operator may do, besides, about positions that the log no longer holds."""
 
 Entry = tuple[int, bytes | None, bytes | None]
 """What a producer hands over: (timestamp_ms, key, value); a null value is a tombstone."""
@@ -50,6 +52,10 @@ class Log(Protocol):
 
     def end_offsets(self, kafka_partitions: list[int]) -> dict[int, int]:
         """Offset that the next record will get: last offset + 1; under Kafka the last stable offset."""
+        ...
+
+    def offsets_at(self, kafka_partitions: list[int], timestamp_ms: int) -> dict[int, int]:
+        """Offset of each partition's first record of this broker timestamp or later; the end offset if there is none."""
         ...
 
     def assign(self, offsets: dict[int, int]) -> None:

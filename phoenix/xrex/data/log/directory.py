@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from xrex.data.log.base import BEGIN_A_CHILD, Entry, Record, TopicInfo, check_topic_name
+from xrex.data.log.base import BEGIN_A_CHILD, GO_ON_WITHOUT, Entry, Record, TopicInfo, check_topic_name
 from xrex.errors import LogError, OffsetLost, RunError, TopicMissing
 from xrex.utils.metadata import sync_directory
 
@@ -66,6 +66,10 @@ class DirectorySource:
     def end_offsets(self, kafka_partitions: list[int]) -> dict[int, int]:
         """Last offset + 1 of each partition's last file; 0 if there is none."""
         return {p: _offset_range(self._folder, p)[1] for p in kafka_partitions}
+
+    def offsets_at(self, kafka_partitions: list[int], timestamp_ms: int) -> dict[int, int]:
+        """Offset of the first record of this timestamp or later; reads the timestamps before it."""
+        return {p: _offset_at(self._folder, p, timestamp_ms) for p in kafka_partitions}
 
     def assign(self, offsets: dict[int, int]) -> None:
         """Begin to read at these offsets. Raises OffsetLost at once where one lies outside start..end."""
@@ -327,6 +331,15 @@ def _end_offset(first: int, path: Path) -> int:
     return first
 
 
+def _offset_at(folder: Path, kafka_partition: int, timestamp_ms: int) -> int:
+    for first, path in _log_files(folder, kafka_partition):
+        for batch in _batches_from(path, first, first):
+            found = np.flatnonzero(batch.column("timestamp_ms").to_numpy() >= timestamp_ms)
+            if len(found):
+                return int(_offsets(batch)[found[0]])
+    return _offset_range(folder, kafka_partition)[1]
+
+
 def _log_files(folder: Path, kafka_partition: int) -> list[tuple[int, Path]]:
     try:
         names = sorted(n for n in os.listdir(folder / str(kafka_partition)) if _FILE_NAME.fullmatch(n))
@@ -365,7 +378,7 @@ def _present(folder: Path) -> str:
 def _offset_lost(topic: str, kafka_partition: int, offset: int, start: int, end: int) -> OffsetLost:
     return OffsetLost(
         f"topic '{topic}' partition {kafka_partition}: offset {offset} is outside the log, which holds {start}..{end}: "
-        f"was the topic recreated or cut off? {BEGIN_A_CHILD}"
+        f"was the topic recreated or cut off? {GO_ON_WITHOUT}, or {BEGIN_A_CHILD}"
     )
 
 

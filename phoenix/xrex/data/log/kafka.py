@@ -21,7 +21,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.net.compat import KafkaNetClient
 
-from xrex.data.log.base import BEGIN_A_CHILD, Entry, Record, TopicInfo, check_topic_name
+from xrex.data.log.base import BEGIN_A_CHILD, GO_ON_WITHOUT, Entry, Record, TopicInfo, check_topic_name
 from xrex.data.log.config import KafkaLog
 from xrex.data.log.security import bootstrap, client_settings, refuse_readable_password
 from xrex.errors import LogError, LogUnreachable, OffsetLost, RunError, TopicMissing
@@ -88,6 +88,17 @@ class KafkaSource:
         """Each partition's last stable offset: below it no transaction is open. Raises TopicMissing, LogUnreachable."""
         return self._offsets(self._consumer.end_offsets, kafka_partitions)
 
+    def offsets_at(self, kafka_partitions: list[int], timestamp_ms: int) -> dict[int, int]:
+        """Offset of the first record of this broker timestamp or later. Raises TopicMissing, LogUnreachable."""
+        times = {TopicPartition(self._topic, p): timestamp_ms for p in kafka_partitions}
+        with self._answered():
+            found = self._consumer.offsets_for_times(times, timeout_ms=self._cluster.request_timeout_ms)
+        ends = self.end_offsets(kafka_partitions)
+        at = {
+            partition.partition: ends[partition.partition] if o is None else o.offset for partition, o in found.items()
+        }
+        return {p: min(at[p], ends[p]) for p in kafka_partitions}
+
     def assign(self, offsets: dict[int, int]) -> None:
         """Begin to read at these offsets; one outside the log raises OffsetLost in the `poll` that fetches it."""
         self._assigned, self._paused = dict(offsets), set()
@@ -141,11 +152,16 @@ class KafkaSource:
 
     def _offsets(self, ask: Any, kafka_partitions: list[int]) -> dict[int, int]:
         partitions = [TopicPartition(self._topic, p) for p in kafka_partitions]
-        try:
+        with self._answered():
             found = ask(partitions, timeout_ms=self._cluster.request_timeout_ms)
+        return {partition.partition: offset for partition, offset in found.items()}
+
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
+        try:
+            yield
         except broker_errors.KafkaError as error:
             raise self._unanswered(_one_line(error)) from None
-        return {partition.partition: offset for partition, offset in found.items()}
 
     def _unanswered(self, what: str) -> LogError:
         """Why a question about this topic stays without an answer; raises if the reason has its own error."""
@@ -178,7 +194,7 @@ class KafkaSource:
         start, end = self.start_offsets([lost])[lost], self.end_offsets([lost])[lost]
         return OffsetLost(
             f"topic '{self._topic}' partition {lost}: offset {offset} is outside the log, which holds {start}..{end}: "
-            f"retention removed it, or the topic was recreated; {BEGIN_A_CHILD}"
+            f"retention removed it, or the topic was recreated; {GO_ON_WITHOUT}, or {BEGIN_A_CHILD}"
         )
 
 

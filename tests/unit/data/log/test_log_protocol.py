@@ -178,6 +178,21 @@ def test_start_and_end_offsets_are_the_first_record_and_one_past_the_last(log, w
     assert log.end_offsets([0]) == {0: 5}
 
 
+def test_a_time_is_found_as_the_offset_of_the_first_record_of_it_or_later(case, topic_name):
+    writer = open_writer(case.to, topic_name, 3)
+    writer.append(0, [(1_000 * i, b"k", b"v") for i in range(10)])
+    writer.append(0, [(1_000 * i, b"k", b"v") for i in range(10, 12)])
+    writer.append(1, [(0, b"k", b"v")])
+    writer.close()
+    log = open_log(case.config, topic_name)
+    try:
+        assert log.offsets_at([0, 1, 2], 3_500) == {0: 4, 1: 1, 2: 0}
+        assert log.offsets_at([0], 10_000) == {0: 10}
+        assert log.offsets_at([0], 0) == {0: 0}
+    finally:
+        log.close()
+
+
 def test_holes_are_passed_over(case, topic_name):
     case.write_with_hole(topic_name)
     log = open_log(case.config, topic_name)
