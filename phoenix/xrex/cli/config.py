@@ -19,7 +19,7 @@ from xrex.utils.metadata import Run, Source
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Look at configs, compare them, follow production: check, show, diff, blame, fields, schema, watch.",
+    help="Look at configs, compare them, follow production: check, show, diff, blame, fields, schema, watch, import.",
 )
 
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")]
@@ -125,6 +125,29 @@ def watch(
         if look.differences or once:
             _print_differences(look.differences, as_json)
             raise typer.Exit(1 if look.differences else 0)
+
+
+@app.command("import")
+def import_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="config.json of the published production trainer.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON too, on stderr.")] = False,
+) -> None:
+    """Turn a config.json of the published production trainer into one of Phoenix: the config on stdout, what became of
+    every value of the file (taken, translated, ignored and why) on stderr."""
+    from xrex.train.published import import_published
+
+    place = layout.open_path(str(file))
+    try:
+        text = place.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror or error}; check the path") from None
+    imported = import_published(load_text(text, str(file)), str(file))
+    typer.echo(imported.config.to_json(), nl=False)
+    if as_json:
+        typer.echo(json.dumps([asdict(line) for line in imported.lines], indent=2), err=True)
+    else:
+        rows = [(line.source, line.verdict, line.target or "-", line.why) for line in imported.lines]
+        typer.echo(text_table(("published", "verdict", "here", "why"), rows), err=True)
 
 
 def read_config(path: str, *, keep_unknown: bool = False) -> TrainerConfig:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -132,3 +133,19 @@ def test_check_and_show_keep_unknown_fields_on_request(tmp_path):
         kept = call(command, file, "--keep-unknown")
         assert "trainer.later = [1, 2]: unknown field, kept as it is" in kept.stderr
     assert json.loads(kept.stdout)["trainer"]["later"] == [1, 2]
+
+
+def test_import_prints_a_config_on_stdout_and_what_became_of_each_value_on_stderr(tmp_path):
+    published = Path(__file__).parents[2] / "fixtures" / "published_config.json"
+    done = call("import", published)
+    file = tmp_path / "experiment.json"
+    file.write_text(done.stdout)
+    assert call("check", file).stdout == f"{file}: valid\n"
+    assert done.stderr.splitlines()[0].split() == ["published", "verdict", "here", "why"]
+    assert any(line.split()[:3] == ["max_steps", "taken", "trainer.max_steps"] for line in done.stderr.splitlines())
+    rows = json.loads(call("import", published, "--json").stderr)
+    assert {row["verdict"] for row in rows} == {"taken", "translated", "ignored"}
+
+
+def test_import_of_what_is_no_such_file_is_an_error(tmp_path):
+    assert "cannot be read: No such file" in refused("import", tmp_path / "gone.json")
