@@ -197,7 +197,7 @@ def loop_seconds(rounds: int, inner: int) -> np.ndarray:
         plan = start.plan(Options(QUICKSTART, run_dir=Path(folder) / "run", overrides=overrides))
         program, bare = program_of(plan.config), ranker_steps(65_536)
         with redirect_stdout(io.StringIO()):
-            loop = build_loop(plan.config, program, begin(plan, held), held)
+            loop = build_loop(plan.config, program, program.fresh_state(), begin(plan, held, lambda: plan), held)
             watch = Stopwatch(loop.step, bare, rounds, inner)
             loop.step = watch
             loop.run(lambda: watch.done)

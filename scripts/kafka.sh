@@ -5,8 +5,10 @@
 #   scripts/kafka.sh down                      end the broker that `up` started
 #   scripts/kafka.sh status                    0 and the address if it answers, else 1
 #
-# --fresh: with empty data. --secure: also listen with SASL_PLAINTEXT at PORT+2 and SASL_SSL at PORT+3, for user "trial"
-# with password "trial" (PLAIN and SCRAM-SHA-512); the authority to trust is .kafka/PORT/ca.pem. For tests only.
+# --fresh: with empty data. --secure: also listen with SASL_PLAINTEXT at PORT+2, SASL_SSL at PORT+3 and SSL at PORT+4, for
+# users "trial" with password "trial" and "reader" with "kept-quiet" (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; made with the
+# data) and for any unsigned token (OAUTHBEARER, algorithm "none"). The authority to trust is .kafka/PORT/ca.pem; the
+# broker's certificate is for 127.0.0.1 alone. For tests only.
 #
 # Comes from $KAFKA_HOME, else Docker, else Maven (Java 17 or newer). PORT is $KAFKA_PORT (default 9092); PORT+1 is used too.
 # Everything it keeps stands under .kafka/: libs-VERSION once, and PORT/{data,log,pid,server.properties} a broker.
@@ -75,22 +77,29 @@ EOF
     mv "$libs.part" "$libs"
 }
 
-secure_listeners() { echo "SASL_PLAINTEXT://$1:$((PORT + 2)),SASL_SSL://$1:$((PORT + 3))"; }
+secure_listeners() { echo "SASL_PLAINTEXT://$1:$((PORT + 2)),SASL_SSL://$1:$((PORT + 3)),SSL://$1:$((PORT + 4))"; }
 
 write_secure_listeners() {
     local modules=org.apache.kafka.common.security listener
     for listener in sasl_plaintext sasl_ssl; do
+        # A session ends with its token: without a limit of its own the broker would never ask for a new one.
         cat <<EOF
-listener.name.$listener.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512
-listener.name.$listener.plain.sasl.jaas.config=$modules.plain.PlainLoginModule required user_trial="trial";
+listener.name.$listener.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
+listener.name.$listener.plain.sasl.jaas.config=$modules.plain.PlainLoginModule required user_trial="trial" user_reader="kept-quiet";
+listener.name.$listener.scram-sha-256.sasl.jaas.config=$modules.scram.ScramLoginModule required;
 listener.name.$listener.scram-sha-512.sasl.jaas.config=$modules.scram.ScramLoginModule required;
+listener.name.$listener.oauthbearer.sasl.jaas.config=$modules.oauthbearer.OAuthBearerLoginModule required \\
+unsecuredLoginStringClaim_sub="broker";
+listener.name.$listener.oauthbearer.connections.max.reauth.ms=3600000
 EOF
     done
-    cat <<EOF
-listener.name.sasl_ssl.ssl.keystore.type=PKCS12
-listener.name.sasl_ssl.ssl.keystore.location=$STATE/tls.p12
-listener.name.sasl_ssl.ssl.keystore.password=trial-keystore
+    for listener in ssl sasl_ssl; do
+        cat <<EOF
+listener.name.$listener.ssl.keystore.type=PKCS12
+listener.name.$listener.ssl.keystore.location=$STATE/tls.p12
+listener.name.$listener.ssl.keystore.password=trial-keystore
 EOF
+    done
 }
 
 write_config() { # $1: the address to listen at
@@ -102,7 +111,7 @@ controller.quorum.voters=1@127.0.0.1:$((PORT + 1))
 listeners=PLAINTEXT://$1:$PORT,CONTROLLER://127.0.0.1:$((PORT + 1))${SECURE:+,$(secure_listeners "$1")}
 advertised.listeners=PLAINTEXT://$ADDRESS${SECURE:+,$(secure_listeners 127.0.0.1)}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL
 log.dirs=$STATE/data
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
@@ -129,13 +138,19 @@ EOF
 # The commands of a broker, for whichever java and jars there are.
 broker() { # $1: java, $2: folder of jars
     local java="'$1' -cp '$2/*' -Dlog4j2.configurationFile='$STATE/log4j2.properties'" conf="'$STATE/server.properties'"
-    local keytool="'${1%java}keytool' -keystore '$STATE/tls.p12' -storepass trial-keystore -alias broker"
+    local keytool="'${1%java}keytool' -keystore '$STATE/tls.p12' -storetype PKCS12 -storepass trial-keystore"
+    local key="-genkeypair -keyalg EC -validity 3650" users= hash
+    for hash in 256 512; do
+        users+=" --add-scram 'SCRAM-SHA-$hash=[name=trial,password=trial]'"
+        users+=" --add-scram 'SCRAM-SHA-$hash=[name=reader,password=kept-quiet]'"
+    done
     [[ -f $STATE/data/meta.properties ]] ||
         echo "id=\$($java kafka.tools.StorageTool random-uuid) && $java kafka.tools.StorageTool format -t \"\$id\" -c $conf" \
-            "--add-scram 'SCRAM-SHA-512=[name=trial,password=trial]' &&"
+            "$users &&"
     [[ -z $SECURE || -f $STATE/ca.pem ]] ||
-        echo "$keytool -genkeypair -keyalg EC -storetype PKCS12 -validity 3650 -dname CN=127.0.0.1 -ext san=ip:127.0.0.1" \
-            "-ext bc:c && $keytool -exportcert -rfc -file '$STATE/ca.pem' &&"
+        echo "$keytool $key -alias authority -dname CN=authority -ext bc:c -ext ku:c=keyCertSign &&" \
+            "$keytool $key -alias broker -signer authority -dname CN=broker -ext san=ip:127.0.0.1 &&" \
+            "$keytool -exportcert -alias authority -rfc -file '$STATE/ca.pem' && $keytool -delete -alias authority &&"
     echo "exec $java -Xms256m -Xmx512m -XX:+UseSerialGC kafka.Kafka $conf"
 }
 
@@ -151,7 +166,7 @@ start_java() { # $1: java, $2: folder of jars
 start_docker() {
     write_config 0.0.0.0
     local id
-    id=$(docker run --rm -d --user "$(id -u):$(id -g)" -p "127.0.0.1:$PORT-$((PORT + 3)):$PORT-$((PORT + 3))" \
+    id=$(docker run --rm -d --user "$(id -u):$(id -g)" -p "127.0.0.1:$PORT-$((PORT + 4)):$PORT-$((PORT + 4))" \
         -v "$STATE:$STATE" --entrypoint /bin/bash \
         "apache/kafka:$VERSION" -c "{ $(broker java /opt/kafka/libs); } >'$STATE/log' 2>&1")
     echo "docker $id" >"$STATE/pid"

@@ -16,7 +16,14 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _NONZERO = re.compile(r"[0.]*[1-9]")
 _DUPLICATE_KEY = re.compile(r'found duplicate key "?(?P<key>[^"]*)')
 
-_QUOTED = re.compile(r"""('.'|".")|['"].*""", re.DOTALL)  # a character, or words of the text, which may be a secret's
+_TOKEN = (
+    "directive|document start|document end|stream start|stream end|"
+    "block sequence start|block mapping start|block end|alias|anchor|tag|scalar"
+)
+_QUOTED = re.compile(rf"""('.'|"."|'<(?:{_TOKEN})>')|['"].*""", re.DOTALL)
+"""A character or a kind of token, kept in a message; or words of the text, which may be a secret's."""
+_MAX_DIGITS = 4_300
+"""Of an integer; Python refuses more."""
 
 
 class _TextError(Exception):
@@ -37,7 +44,8 @@ def load_text(text: bytes | str, source: str) -> dict[str, Any]:
     except _TextError as fault:
         raise ConfigError(Problem(source, "", None, str(fault))) from None
     except (RecursionError, MemoryError):
-        raise ConfigError(Problem(source, "", None, "is nested too deep, or too large to read")) from None
+        expected = "is nested too deep, or too large to read; is this a config?"
+        raise ConfigError(Problem(source, "", None, expected)) from None
     return value
 
 
@@ -50,7 +58,9 @@ def parse_json(text: str) -> Any:
         what = "the text is cut short" if cut_short else f"not JSON, {error.msg[0].lower()}{error.msg[1:]}"
         raise _TextError(f"{what} at line {error.lineno} column {error.colno}") from None
     except ValueError:
-        raise _TextError("an integer has too many digits") from None
+        digits = re.search(rf"[0-9]{{{_MAX_DIGITS + 1},}}", text)
+        place = f" at {_place(text, digits.start())}" if digits else ""
+        raise _TextError(f"an integer has too many digits{place}: correct it") from None
 
 
 def value_from_json(text: str) -> Any:
@@ -85,7 +95,7 @@ def _decode(text: bytes | str) -> str:
     if "\0" in text:
         raise _TextError("holds NUL characters, is it UTF-16? Save it as UTF-8")
     if not text.strip():
-        raise _TextError("is empty")
+        raise _TextError("is empty: write the config into it, or check the path")
     return text
 
 
@@ -106,7 +116,10 @@ def _constant(token: str) -> Any:
 def _float(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise _TextError(f"{shown(text)} is too large for a 64-bit float")
+        infinity = "-Infinity" if value < 0 else "Infinity"
+        raise _TextError(
+            f'{shown(text)} is too large for a 64-bit float: write "{infinity}" in quotes, or correct the exponent'
+        )
     if value == 0 and _NONZERO.match(text.removeprefix("-")):
         raise _TextError(f"{shown(text)} is too small for a 64-bit float: write 0.0")
     return value
@@ -118,9 +131,11 @@ def _parse_yaml(text: str) -> Any:
     # Here and not above: JSON, which every process reads, must not pay for it.
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml.reader import ReaderError
 
+    reader = YAML(typ="safe", pure=True)
     try:
-        value = YAML(typ="safe", pure=True).load(text)
+        value = reader.load(text)
     except MarkedYAMLError as error:
         duplicate = _DUPLICATE_KEY.match(error.problem or "")
         problem = _QUOTED.sub(lambda quoted: quoted[1] or "…", error.problem or "it cannot be read")
@@ -129,9 +144,21 @@ def _parse_yaml(text: str) -> Any:
         raise _TextError(f"{what} at line {mark.line + 1} column {mark.column + 1}" if mark else what) from None
     except (RecursionError, MemoryError):
         raise
-    except Exception:  # Its reader stumbles in many ways: KeyError at `!!bool x`, IndexError at `!!int ""`.
-        raise _TextError("not YAML: it holds a character or a value that cannot be read") from None
+    except ReaderError as error:
+        place = _place(text, error.position)
+        raise _TextError(f"not YAML: the character at {place} cannot be read; remove it") from None
+    except Exception:  # Its constructor stumbles in many ways: KeyError at `!!bool x`, IndexError at `!!int ""`.
+        # The nodes that it has begun and not ended; the last one is at fault.
+        *_, node = [None, *getattr(reader.constructor, "recursive_objects", ())]
+        place = f" at line {node.start_mark.line + 1} column {node.start_mark.column + 1}" if node else ""
+        raise _TextError(f"not YAML: the value{place} cannot be read; correct it, or write it in quotes") from None
     return _plain(value, "", [0])
+
+
+def _place(text: str, position: int) -> str:
+    """Where a character stands, counted as editors do."""
+    before = text[:position]
+    return f"line {before.count(chr(10)) + 1} column {position - before.rfind(chr(10))}"
 
 
 def _plain(value: Any, path: str, count: list[int]) -> Any:

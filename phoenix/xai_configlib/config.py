@@ -5,14 +5,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self, dataclass_transform
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, ValidationInfo, model_validator
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema
 
 from xai_configlib.annotations import words_of
 from xai_configlib.arm import adapted
 from xai_configlib.codec import canonical_json, load_text
 from xai_configlib.declare import field
 from xai_configlib.errors import ConfigError, Problem, Refused, join_path, kind_of, shown
-from xai_configlib.explain import problems_of
+from xai_configlib.explain import problems_of, refusal, without_values
 from xai_configlib.migrations import migrate
 from xai_configlib.registry import CLASS_KEY, VERSION_KEY, Policy, class_info, class_of
 from xai_configlib.spelling import json_kind, key_text, written
@@ -87,7 +87,7 @@ class Config(BaseModel, metaclass=_ConfigMeta):
         except ValidationError as error:
             raise ConfigError(problems_of(error, mapping, source, overridden)) from None
         except RecursionError:  # of a class that nests in itself
-            raise ConfigError(Problem(source, "", None, "is nested too deep to read")) from None
+            raise ConfigError(Problem(source, "", None, "is nested too deep to read; is this a config?")) from None
         for path, value in unknown_fields(config):
             say(str(Problem(source, path, shown(value), "unknown field, kept as it is")))
         return config
@@ -131,18 +131,22 @@ class Config(BaseModel, metaclass=_ConfigMeta):
         if isinstance(value, Config):
             return handler(value)
         if not isinstance(value, Mapping):
-            raise _refusal(
+            raise refusal(
                 value if isinstance(value, Refused) else Refused(None, f"expected an object, found {kind_of(value)}")
             )
         target = class_of((cls,), value)
         if isinstance(target, Refused):
-            raise _refusal(target)
+            raise refusal(target)
         if target is not cls:
             return target.model_validate(value, context=info.context)
         data, kept = _shaped_fields(cls, value, keep=info.context == "keep")
-        node = handler(data)
+        described = class_info(cls)
+        try:
+            node = handler(data)
+        except ValidationError as error:
+            raise (without_values(error) if described.holds_secrets else error) from None
         node._unknown = kept
-        for name in class_info(cls).mapping_fields:
+        for name in described.mapping_fields:
             node.__dict__[name] = frozen(node.__dict__[name])
         return node
 
@@ -174,11 +178,6 @@ def unknown_fields(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(value, tuple):
         for index, item in enumerate(value):
             yield from unknown_fields(item, join_path(path, index))
-
-
-def _refusal(refused: Refused) -> ValidationError:
-    details = InitErrorDetails(type=PydanticCustomError("refused", "refused"), input=refused)
-    return ValidationError.from_exception_data("config", [details])
 
 
 def _shaped_fields(cls: type[Config], value: Mapping[str, Any], *, keep: bool) -> tuple[dict[str, Any], FrozenDict]:

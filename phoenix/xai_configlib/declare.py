@@ -14,19 +14,36 @@ T = TypeVar("T")
 
 
 @overload
-def field(*, default: T, policy: Policy | None = None, aliases: tuple[str, ...] = (), **constraints: Any) -> T: ...
-@overload
 def field(
-    *, default_factory: Callable[[], T], policy: Policy | None = None, aliases: tuple[str, ...] = (), **constraints: Any
+    *,
+    default: T,
+    policy: Policy | None = None,
+    aliases: tuple[str, ...] = (),
+    pattern_words: str = "",
+    **constraints: Any,
 ) -> T: ...
 @overload
-def field(*, policy: Policy | None = None, aliases: tuple[str, ...] = (), **constraints: Any) -> Any: ...
-def field(*, policy: Policy | None = None, aliases: tuple[str, ...] = (), **kwargs: Any) -> Any:
+def field(
+    *,
+    default_factory: Callable[[], T],
+    policy: Policy | None = None,
+    aliases: tuple[str, ...] = (),
+    pattern_words: str = "",
+    **constraints: Any,
+) -> T: ...
+@overload
+def field(
+    *, policy: Policy | None = None, aliases: tuple[str, ...] = (), pattern_words: str = "", **constraints: Any
+) -> Any: ...
+def field(
+    *, policy: Policy | None = None, aliases: tuple[str, ...] = (), pattern_words: str = "", **kwargs: Any
+) -> Any:
     """A field of a config class; its doc is the string literal below it.
 
     default, default_factory   value of the field where a file leaves it out; neither: it is required
     policy                     what may become of it in a restart or a child; None: the class's policy
     aliases                    former names, still read, never written
+    pattern_words              what `pattern` demands, to follow "expected" in an error: "1 to 64 of A-Z a-z 0-9"
     others                     pydantic's constraints: ge, gt, le, lt, multiple_of, min_length, max_length, pattern
     """
     unknown = kwargs.keys() - {*CONSTRAINTS, "default", "default_factory"}
@@ -34,7 +51,11 @@ def field(*, policy: Policy | None = None, aliases: tuple[str, ...] = (), **kwar
         raise TypeError(f"field() knows no {', '.join(sorted(unknown))}")
     if policy is not None and policy not in POLICIES:
         raise TypeError(f"field(policy={policy!r}): the policies are {', '.join(POLICIES)}")
-    return Field(json_schema_extra={"policy": policy, "aliases": list(aliases)}, **kwargs)
+    if pattern_words and "pattern" not in kwargs:
+        raise TypeError("field(pattern_words=...) says what a pattern demands: give the pattern too")
+    words = {kwargs["pattern"]: pattern_words} if pattern_words else {}
+    extra: dict[str, Any] = {"policy": policy, "aliases": list(aliases), "pattern_words": words}
+    return Field(json_schema_extra=extra, **kwargs)
 
 
 C = TypeVar("C", bound=type[BaseModel])
@@ -98,12 +119,17 @@ def _inspect(
         policies={name: _field_policy(cls, name, info, policy) for name, info in fields},
         mapping_fields=tuple(name for name, info in fields if any(map(is_mapping, parts(info.annotation)))),
         holds_secrets=any(holds_secret(info.annotation) for _, info in fields),
+        pattern_words={
+            pattern: words for _, info in fields for pattern, words in _declared(info)["pattern_words"].items()
+        },
     )
 
 
 def _declared(info: Any) -> dict[str, Any]:
     extra = info.json_schema_extra
-    return extra if isinstance(extra, dict) and "policy" in extra else {"policy": None, "aliases": ()}
+    return (
+        extra if isinstance(extra, dict) and "policy" in extra else {"policy": None, "aliases": (), "pattern_words": {}}
+    )
 
 
 def _field_policy(cls: ConfigType, name: str, info: Any, class_policy: Policy | None) -> Policy | None:

@@ -11,6 +11,8 @@ SHOWN_CHARACTERS = 120
 SHOWN_PATH = 240
 COMMAND_LINE = "command line"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_BEFORE_AT = re.compile(r"[^\s/]*:[^\s/]*@")
+"""User and password of an address."""
 _STEP = re.compile(r'\.(?:"((?:[^"\\]|\\.)*)"|([^.\[\]"\s]+))|\[(\d+)\]')
 _PATH = re.compile(rf"(?:{_STEP.pattern})+\Z")
 
@@ -49,6 +51,13 @@ class Refused:
     """The key at fault, below the place where this stands."""
 
 
+@dataclass(frozen=True, eq=False)
+class NotEvenNull:
+    """Stands in the data for a value of another type than its field, where null would be one too; no type accepts it."""
+
+    value: Any
+
+
 class ConfigError(Exception):
     """A config, or the command line, is wrong. `str(error)` is one line a problem; `problems` holds them one by one."""
 
@@ -64,7 +73,8 @@ class ConfigError(Exception):
 
 
 def shown(value: Any) -> str:
-    """The value on one line, escaped and cut at 120 characters. What objects hold is not shown: it may be a secret."""
+    """The value on one line, escaped and cut at 120 characters. What objects hold is not shown, nor what stands before an @
+    in a text: both may be secrets."""
     if value is None or isinstance(value, bool):
         text = json.dumps(value)
     elif isinstance(value, Mapping):
@@ -76,7 +86,7 @@ def shown(value: Any) -> str:
     elif isinstance(value, int) and value.bit_length() > 4 * SHOWN_CHARACTERS:
         text = "a huge integer"  # str() of it may be refused by Python
     else:
-        text = repr(value[:SHOWN_CHARACTERS] if isinstance(value, str | bytes) else value)
+        text = repr(_BEFORE_AT.sub("…@", value[:SHOWN_CHARACTERS]) if isinstance(value, str) else value)
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 
@@ -116,7 +126,7 @@ def split_path(path: str) -> tuple[str, ...]:
     """
     text = f".{path}"
     if not _PATH.match(text):
-        raise ValueError(f"{path!r} is no path of dotted names")
+        raise ValueError(f"{shown(path)} is no path of dotted names; write it as a.b.c")
     return tuple(json.loads(f'"{quoted}"') if quoted else name or index for quoted, name, index in _STEP.findall(text))
 
 

@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from xai_configlib.arm import ARM_MARK
 from xai_configlib.errors import (
     COMMAND_LINE,
     SHOWN_CHARACTERS,
+    NotEvenNull,
     Problem,
     Refused,
     is_at_or_below,
@@ -17,6 +20,7 @@ from xai_configlib.errors import (
     shown,
     split_path,
 )
+from xai_configlib.registry import pattern_words
 from xai_configlib.spelling import written
 
 _WORDS = {
@@ -51,6 +55,8 @@ _QUOTED = {
 _LONG_RUN = re.compile(rf"\S{{{SHOWN_CHARACTERS + 1},}}")
 SHOWN_WORDS = 2_000
 _KEY_MARK = "[key]"
+_NO_SECRETS = ("null", "true", "false", "{…}", "{}", "[…]", "[]")
+"""Values as they are shown that tell nothing of what was given."""
 
 
 def problems_of(
@@ -61,25 +67,60 @@ def problems_of(
     return tuple(_problem(item, data, source, overrides) for item in error.errors(include_url=False))
 
 
+def refusal(refused: Refused) -> ValidationError:
+    """The error that brings a Refused through pydantic."""
+    return ValidationError.from_exception_data("config", [_details(refused, ())])
+
+
+def without_values(error: ValidationError) -> ValidationError:
+    """The errors of a class that holds secrets, with no value that may be one: it may stand in the wrong field."""
+    details = []
+    for item in error.errors(include_url=False):
+        refused = _refused(item)
+        value = refused.value if refused.value in _NO_SECRETS else None
+        details.append(_details(replace(refused, value=value), item["loc"]))
+    return ValidationError.from_exception_data("config", details)
+
+
+def _details(refused: Refused, loc: tuple[str | int, ...]) -> InitErrorDetails:
+    return InitErrorDetails(type=PydanticCustomError("refused", "refused"), loc=loc, input=refused)
+
+
 def _problem(item: Any, data: Any, source: str, overrides: Collection[Sequence[str]]) -> Problem:
-    steps, value = [step for step in item["loc"] if not str(step).startswith(ARM_MARK)], item["input"]
-    is_key = bool(steps) and steps[-1] == _KEY_MARK
+    steps, refused = [step for step in item["loc"] if not str(step).startswith(ARM_MARK)], _refused(item)
+    is_key = _is_key(item)
     path = join_path(_path(steps[:-2], data), str(steps[-2]), quoted=True) if is_key else _path(steps, data)
     if overrides and is_at_or_below([str(step) for step in steps], overrides):
         source = COMMAND_LINE
+    where = join_path(path, refused.step) if refused.step else path
+    expected = f"{refused.expected} as key" if is_key else refused.expected
+    return Problem(source, where, None if is_key else refused.value, expected, refused.fix)
+
+
+def _refused(item: Any) -> Refused:
+    """What is wrong with a value, in our words or pydantic's."""
+    value, context = item["input"], item.get("ctx", {})
     if isinstance(value, Refused):
-        where = join_path(path, value.step) if value.step else path
-        expected = f"{value.expected} as key" if is_key else value.expected
-        return Problem(source, where, None if is_key else value.value, expected, value.fix)
-    context = item.get("ctx", {})
+        return value
     if item["type"] in ("value_error", "assertion_error"):  # raised by a validator of a config class, in its own words
-        words = _one_line(str(context["error"]))
-        return Problem(source, path, None if isinstance(value, Mapping) else shown(value), words)
+        return Refused(None if isinstance(value, Mapping) else shown(value), _one_line(str(context["error"])))
+    words = _words(item, context)
+    value = value.value if isinstance(value, NotEvenNull) else value
+    fix = "" if _is_key(item) else _fix(item["type"], value)
+    return Refused(shown(written(value)), words, fix)
+
+
+def _words(item: Any, context: Mapping[str, Any]) -> str:
+    if item["type"] == "string_pattern_mismatch" and (words := pattern_words(context["pattern"])):
+        return f"expected {words}"
     limits = {name: written(limit) for name, limit in context.items()}
     words = _WORDS.get(item["type"], "{msg}").format(msg=item["msg"], **limits)
-    if is_key:
-        return Problem(source, path, None, f"{words} as key")
-    return Problem(source, path, shown(written(value)), words, _fix(item["type"], value))
+    return f"{words} or null" if isinstance(item["input"], NotEvenNull) else words
+
+
+def _is_key(item: Any) -> bool:
+    """Whether a key of an object is at fault."""
+    return item["loc"][-1:] == (_KEY_MARK,)
 
 
 def _one_line(text: str) -> str:

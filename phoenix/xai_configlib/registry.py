@@ -7,7 +7,9 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
 
+from xai_configlib.annotations import is_class, parts
 from xai_configlib.errors import Refused, did_you_mean, shown
+from xai_configlib.secrets import SecretRef
 
 Policy = Literal["must_match", "may_change", "per_start", "from_checkpoint", "own"]
 POLICIES: tuple[str, ...] = get_args(Policy)
@@ -30,6 +32,9 @@ class ClassInfo:
     """Field -> policy. None: the field is a nested config, its fields have their own."""
     mapping_fields: tuple[str, ...]
     holds_secrets: bool
+    """Whether one of its own fields does. No value of such a class is shown: a literal may stand in the field beside."""
+    pattern_words: Mapping[str, str]
+    """Pattern of a text -> what it demands, in words."""
 
 
 _registered: dict[ConfigType, ClassInfo] = {}
@@ -42,6 +47,9 @@ def register(cls: ConfigType, info: ClassInfo) -> None:
         other = _by_tag.get(name, cls)
         if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise TypeError(f"{cls.__qualname__}: the tag {name!r} belongs to {other.__module__}.{other.__qualname__}")
+    for pattern, words in info.pattern_words.items():
+        if pattern_words(pattern) not in ("", words):
+            raise TypeError(f"{cls.__qualname__}: pattern {pattern} is called {pattern_words(pattern)!r} elsewhere")
     _by_tag.update(dict.fromkeys((info.tag, *info.aliases), cls))
     _registered[cls] = info
     _permitted.cache_clear()
@@ -57,6 +65,34 @@ def class_info(cls: ConfigType) -> ClassInfo:
     if cls not in _registered:
         raise TypeError(f"{cls.__name__}: put @configclass above the class")
     return _registered[cls]
+
+
+def pattern_words(pattern: str) -> str:
+    """What a pattern demands, in the words that a field with it declares; empty where none does."""
+    return next((info.pattern_words[pattern] for info in _registered.values() if pattern in info.pattern_words), "")
+
+
+def field_names() -> frozenset[str]:
+    """Every name that a field of any registered class has, former ones included."""
+    return frozenset(name for info in _registered.values() for name in info.names)
+
+
+def may_hold_secret(annotation: Any) -> bool:
+    """Whether a value of the type may hold a SecretRef, also in a config that nests in it."""
+    return _may_hold_secret(annotation, set())
+
+
+def _may_hold_secret(annotation: Any, seen: set[ConfigType]) -> bool:
+    for part in parts(annotation):
+        if part is SecretRef:
+            return True
+        below = set(permitted_classes(part).values()) - seen if is_class(part, BaseModel) else set()
+        seen |= below  # A class may nest in itself.
+        if any(
+            _may_hold_secret(described.annotation, seen) for cls in below for described in cls.model_fields.values()
+        ):
+            return True
+    return False
 
 
 def permitted_classes(*bases: ConfigType) -> Mapping[str, ConfigType]:
@@ -90,4 +126,5 @@ def class_of(bases: tuple[ConfigType, ...], node: Mapping[str, Any]) -> Any:
     if target is not None and target in choices.values():
         return target
     known = [name for name, cls in _by_tag.items() if cls in choices.values()]
-    return Refused(shown(tag), expected, did_you_mean(tag, known), CLASS_KEY)
+    may_be_secret = any(class_info(cls).holds_secrets for cls in choices.values())
+    return Refused(None if may_be_secret else shown(tag), expected, did_you_mean(tag, known), CLASS_KEY)

@@ -104,11 +104,13 @@ def _read_private(target: Path) -> str:
     with open(descriptor, "rb") as file:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
-            raise ConfigError(f"secret file {str(target)!r} is not a regular file")
+            raise ConfigError(
+                f"secret file {str(target)!r} is not a regular file: name a plain file that holds the secret"
+            )
         if mode & stat.S_IROTH:
             raise ConfigError(f"secret file {str(target)!r} is readable by all: chmod o-r it")
         content = file.read()
     try:
         return content.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise ConfigError(f"secret file {str(target)!r} is not UTF-8 text") from None
+        raise ConfigError(f"secret file {str(target)!r} is not UTF-8 text: save it as UTF-8") from None

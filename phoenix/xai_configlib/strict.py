@@ -8,6 +8,7 @@ by the JSON type, `Arm` carries the choice.
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
@@ -32,8 +33,8 @@ from xai_configlib.annotations import (
 )
 from xai_configlib.arm import Arm, key_for, label_of
 from xai_configlib.codec import is_writable
-from xai_configlib.errors import Refused, did_you_mean, shown
-from xai_configlib.registry import class_of
+from xai_configlib.errors import NotEvenNull, Refused, did_you_mean, kind_of, shown
+from xai_configlib.registry import class_of, may_hold_secret
 from xai_configlib.scalars import READERS, UNWRITABLE
 from xai_configlib.spelling import INT_KEY, json_kind, key_text
 
@@ -62,7 +63,24 @@ def shaped(annotation: Any, value: Any) -> Any:
         return None
     if len(arms(annotation)) > 1:
         return _shaped_union(annotation, value)
-    annotation = bare(annotation)
+    return _or_null(annotation, value) if is_optional(annotation) else _shaped_one(annotation, value)
+
+
+def _or_null(annotation: Any, value: Any) -> Any:
+    """As `shaped`; where the value is of another type, the words name null too."""
+    kind = bare(annotation)
+    read = _shaped_one(kind, value)
+    if isinstance(read, Refused):
+        is_type = read.expected == f"expected {words_of(kind)}"
+        return replace(read, expected=f"expected {words_of(annotation)}") if is_type else read
+    if isinstance(value, BaseModel) or _claims(kind, value):
+        return read
+    if is_class(kind, BaseModel):
+        return Refused(None, f"expected an object or null, found {kind_of(value)}")
+    return NotEvenNull(value)
+
+
+def _shaped_one(annotation: Any, value: Any) -> Any:
     if is_class(annotation, BaseModel):
         return value
     if value is None:
@@ -100,7 +118,7 @@ def _shaped_union(annotation: Any, value: Any) -> Any:
         index = min(fits, key=lambda index: claims(choices[index]).get(json_kind(value)) is None)
         return Arm(label_of(index), shaped(choices[index], value))
     fix = did_you_mean(value, [str(v) for arm in map(bare, choices) if is_enumeration(arm) for v in permitted(arm)])
-    return Refused(shown(value), f"expected {words_of(annotation)}", fix)
+    return Refused(None if may_hold_secret(annotation) else shown(value), f"expected {words_of(annotation)}", fix)
 
 
 def _claims(arm: Any, value: Any) -> bool:
@@ -116,7 +134,7 @@ def _shaped_list(annotation: Any, value: Any) -> Any:
     if not isinstance(value, list | tuple | set | frozenset if is_set else list | tuple):
         if holds_secret(annotation):
             return Refused(None, "expected a list of references to secrets")
-        return Refused(shown(value), "expected a list")
+        return Refused(None if may_hold_secret(annotation) else shown(value), "expected a list")
     if has_fixed_length(annotation) and len(value) != len(get_args(annotation)):
         return Refused(None, f"expected a list of {len(get_args(annotation))} entries, found {len(value)}")
     entries = tuple(shaped(element(annotation, index), item) for index, item in enumerate(value))
@@ -136,14 +154,16 @@ def _without_twins(entries: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _shaped_mapping(annotation: Any, value: Any) -> Any:
     if not isinstance(value, Mapping):
-        return Refused(None, "expected an object of references to secrets") if holds_secret(annotation) else value
+        if holds_secret(annotation):
+            return Refused(None, "expected an object of references to secrets")
+        return Refused(None, "expected an object") if may_hold_secret(annotation) else value
     if not all(map(is_writable, value)):
         return Refused(None, f"a key {UNWRITABLE}")
     key_type, value_type = get_args(annotation)
     result: dict[Any, Any] = {}
     for key, item in value.items():
         read = _key(bare(key_type), key)
-        result[read] = Refused(None, "the key stands twice") if read in result else shaped(value_type, item)
+        result[read] = Refused(None, "the key stands twice", "keep one") if read in result else shaped(value_type, item)
     return result
 
 

@@ -11,6 +11,7 @@ from xai_configlib.scalars import MAX_INTEGER_BITS
 from xai_configlib.secrets import SecretRef
 
 MAX_DEPTH = 100
+_CURE = "remove it, or read the file with the release that wrote it"
 _SECRET_NAMES = ("passw", "secret", "credential", "token", "api_key")
 
 
@@ -38,7 +39,7 @@ def _sounds_secret(key: Any) -> bool:
 def _fault(value: Any, literals: tuple[type, ...], depth: int) -> str:
     """What keeps the value from being written again; "" if nothing does. `literals` are types that may be secrets."""
     if depth > MAX_DEPTH:
-        return f"it is nested deeper than {MAX_DEPTH} levels"
+        return f"it is nested deeper than {MAX_DEPTH} levels; {_CURE}"
     if isinstance(value, Mapping):
         return "" if SecretRef.from_value(value) else _fault_of_mapping(value, literals, depth)
     if isinstance(value, list | tuple):
@@ -48,16 +49,18 @@ def _fault(value: Any, literals: tuple[type, ...], depth: int) -> str:
     if isinstance(value, literals):
         return "it may be a secret; refer to it"
     if isinstance(value, str):
-        return "" if is_writable(value) else "it holds characters that UTF-8 cannot write"
+        return "" if is_writable(value) else f"it holds characters that UTF-8 cannot write; {_CURE}"
     if isinstance(value, int):
-        return "" if value.bit_length() <= MAX_INTEGER_BITS else "it holds a huge integer"
-    return "" if isinstance(value, float) and math.isfinite(value) else "it holds a value that JSON cannot write"
+        return "" if value.bit_length() <= MAX_INTEGER_BITS else f"it holds a huge integer; {_CURE}"
+    return (
+        "" if isinstance(value, float) and math.isfinite(value) else f"it holds a value that JSON cannot write; {_CURE}"
+    )
 
 
 def _fault_of_mapping(mapping: Mapping[Any, Any], literals: tuple[type, ...], depth: int) -> str:
     for key, item in mapping.items():
         if not isinstance(key, str) or not is_writable(key):
-            return "it holds a key that is no text"
+            return f"it holds a key that is no text; {_CURE}"
         below = (str, *literals) if _sounds_secret(key) else literals
         if fault := _fault(item, below, depth + 1):
             return fault

@@ -10,6 +10,7 @@
         │   └── LogStalled       a partition with a backlog delivered nothing within dataset.stall_timeout_s
         ├── BadRecord            a message or a row that cannot be trained: topic, partition, offset, row, reason
         └── CheckpointError      a step could not be written, found or read
+            └── StepDamaged      a step's bytes are not those that were saved
 
 `ConfigError` comes from `xai_configlib`, the floor below, so that the library stands alone.
 An interrupted run is no error: exit 130 (SIGINT) or 143 (SIGTERM) after a complete checkpoint.
@@ -34,6 +35,7 @@ __all__ = [
     "OffsetLost",
     "PhoenixError",
     "RunError",
+    "StepDamaged",
     "TopicMissing",
     "exit_code",
 ]
@@ -78,6 +80,10 @@ class BadRecord(RunError):
 
 class CheckpointError(RunError):
     """A checkpoint step could not be written, found or read."""
+
+
+class StepDamaged(CheckpointError):
+    """What a step holds is not what was saved: its files cannot be read, or a checksum differs."""
 
 
 def exit_code(error: BaseException) -> int:

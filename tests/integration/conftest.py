@@ -1,10 +1,18 @@
-"""Small runs to compare with."""
+"""Small runs to compare with, and a Kafka that asks who is there."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from runs import QUICKSTART, SMALL, train, xrex
+from secure_kafka import started
+
+
+@pytest.fixture(scope="session")
+def secure_kafka() -> Iterator[None]:
+    """The real Apache Kafka of secure_kafka.py, which listens with every protocol."""
+    yield from started()
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,7 @@ def closed_port() -> int:
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("trainer.max_steps=many", "command line: trainer.max_steps = 'many': expected an integer"),
+        ("trainer.max_steps=many", "command line: trainer.max_steps = 'many': expected an integer or null"),
         ("trainer.global_batch_size=4.5", "command line: trainer.global_batch_size = 4.5: expected an integer"),
         ("dataset.topc_name=x", "command line: dataset.topc_name: unknown field; did you mean topic_name?"),
         ("dataset.codec=arow", "command line: dataset.codec = 'arow': expected one of arrow, json; did you mean arrow?"),

@@ -1,5 +1,6 @@
 """One process of the tests in test_broadcast_processes.py and test_run_multihost.py: `python -m broadcast_worker CASE`."""
 
+import hashlib
 import os
 import signal
 import sys
@@ -25,6 +26,7 @@ class Sample(Config):
 
 BIG = np.random.default_rng(0).integers(0, 256, 10_000_000, dtype=np.uint8).tobytes()
 CONFIG = Sample(rate=3e-4, names=("αβγ", 'a "quoted" one', ""))
+LARGE = Sample(names=tuple(f"{i:0100}" for i in range(20_000)))
 TREE = {
     "int64": np.array([2**53 + 1, -(2**63), 2**63 - 1]),
     "uint64": np.array([[2**64 - 1, 2**53 + 1]], np.uint64),
@@ -51,6 +53,18 @@ def values() -> None:
     assert_same_tree(send(jnp.arange(3, dtype=jnp.bfloat16)), np.arange(3, dtype=jnp.bfloat16))
     assert utils.from_process_zero(lambda: f"made by {utils.process_index()}") == "made by 0"
     print("values ok")
+
+
+def large_config() -> None:
+    """A config of 2 MB travels, and all agree on its canonical text."""
+    config = LARGE if utils.process_index() == 0 else None
+    began = time.monotonic()
+    received = utils.broadcast_one_to_all(config)
+    text = received.to_json()
+    utils.agree("config.json", text)
+    took_s = time.monotonic() - began
+    assert received == LARGE
+    print(f"{len(text)} bytes, SHA-256 {hashlib.sha256(text.encode()).hexdigest()}, after {took_s:.2f} s")
 
 
 def assert_same_tree(a, b) -> None:

@@ -3,7 +3,10 @@
 import os
 import signal
 import sys
+import threading
 import time
+from types import SimpleNamespace
+from unittest import mock
 
 from xrex.errors import CheckpointError, exit_code
 from xrex.utils import utils
@@ -54,13 +57,43 @@ def interrupted() -> None:
     utils.exit_now(143)
 
 
-def meet(timeout_s: str) -> None:
-    """Not all processes come."""
-    print(f"met within {timeout_s} s")
+def meet() -> None:
+    """Whoever comes this far has met all others."""
+    print("met", flush=True)
+
+
+def meet_late(victim: str) -> None:
+    """Process `victim` comes 4 s after the others."""
+    if os.environ["JAX_PROCESS_ID"] == victim:
+        time.sleep(4)
+
+
+def meet_killed(victim: str) -> None:
+    """Process `victim` is killed 1 s after it has called the others."""
+
+    def killed_soon(*arguments):
+        threading.Timer(1, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        return meeting(*arguments)
+
+    name = "_await_others" if victim == "0" else "_call_process_0"
+    meeting = getattr(utils, name)
+    if os.environ["JAX_PROCESS_ID"] == victim:
+        setattr(utils, name, killed_soon)
+
+
+def without_store() -> None:
+    """A release of JAX whose key-value store is another one."""
+    store = utils._key_value_store
+
+    def changed(index):
+        with mock.patch("jax._src.distributed.global_state", SimpleNamespace(client=object())):
+            return store(index)
+
+    utils._key_value_store = changed
 
 
 def trainer() -> None:
-    """The trainer, with another package version on process 3."""
+    """The trainer, with another version of numpy on process 3."""
     from xrex.train import trainer_recsys
 
     if os.environ["JAX_PROCESS_ID"] == "3":
@@ -73,8 +106,12 @@ def trainer() -> None:
 def main(case: str, *arguments: str) -> int:
     if case == "trainer":
         trainer()
-    if case == "meet":
-        utils.INITIALIZATION_TIMEOUT_S = int(arguments[0])
+    if case in ("meet_late", "meet_killed"):
+        globals()[case](*arguments)
+        case, arguments = "meet", ()
+    if case == "failure_without_store":
+        without_store()
+        case = "failure"
     try:
         with utils.first_cause():
             utils.start_distributed()

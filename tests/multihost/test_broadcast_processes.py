@@ -1,10 +1,13 @@
 """Real processes on this machine; what each does stands in broadcast_worker.py."""
 
+import hashlib
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
+from broadcast_worker import LARGE
 
 HERE = Path(__file__).parent
 RUN_MULTIHOST = HERE.parents[1] / "scripts" / "run_multihost.sh"
@@ -15,7 +18,7 @@ pytestmark = pytest.mark.multihost
 def run(processes: int, case: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(HERE), "TF_CPP_MIN_LOG_LEVEL": "2"}
     command = [str(RUN_MULTIHOST), str(processes), "-m", "broadcast_worker", case]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 
 def assert_everyone_said(done: subprocess.CompletedProcess[str], processes: int, words: str) -> None:
@@ -26,6 +29,18 @@ def assert_everyone_said(done: subprocess.CompletedProcess[str], processes: int,
 def test_bytes_configs_and_64_bit_arrays_arrive_bit_equal():
     done = run(2, "values")
     assert_everyone_said(done, 2, "values ok")
+    assert done.returncode == 0
+
+
+def test_a_config_of_2_mb_reaches_four_processes_which_agree_on_it(record_property):
+    done = run(4, "large_config")
+    text = LARGE.to_json().encode()
+    assert len(text) >= 2_000_000
+    words = f"{len(text)} bytes, SHA-256 {hashlib.sha256(text).hexdigest()}, after "
+    seconds = re.findall(rf"^\[\d\] {words}(.+) s$", done.stdout, re.MULTILINE)
+    record_property("seconds", seconds)
+    print(f"2 MB config: broadcast and agreement took {', '.join(seconds)} s")
+    assert len(seconds) == 4, done.stderr
     assert done.returncode == 0
 
 

@@ -56,6 +56,16 @@ def local_checksums(arrays: Mapping[str, jax.Array]) -> dict[str, dict[str, Any]
     }
 
 
+def differing_blocks(name: str, array: Any, saved: Mapping[str, Any]) -> list[int]:
+    """Blocks of the array, of those that this process owns, whose CRC-32 is not the saved one.
+
+    array  a jax.Array placed like the ones that are saved, or the whole array as numpy
+    saved  its entry of checksums.json
+    """
+    blocks = _blocks(array, 0, array.shape) if isinstance(array, np.ndarray) else _owned_blocks(name, array)
+    return [index for index, crc in blocks.items() if crc != saved["blocks"][index]]
+
+
 def merge_checksums(parts: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
     """All processes' checksums in one: {name: {"shape", "dtype", "blocks": [crc, ...]}}.
 
@@ -89,9 +99,17 @@ def _owned_blocks(name: str, array: jax.Array) -> dict[int, int]:
                 f"{block_rows} rows: shard tables by rows, over a device count that divides {STORED_ROWS_MULTIPLE}, "
                 "and replicate the rest"
             )
-        for row in range(0, len(rows), block_rows):
-            owned[(first_row + row) // block_rows] = _crc(rows[row : row + block_rows])
+        owned |= _blocks(rows, first_row, array.shape)
     return owned
+
+
+def _blocks(rows: np.ndarray, first_row: int, shape: tuple[int, ...]) -> dict[int, int]:
+    """Block -> CRC-32, of rows that begin with row `first_row` of an array of `shape`."""
+    block_rows = shape[0] // block_count(shape) if shape else 1
+    rows = np.atleast_1d(rows)
+    return {
+        (first_row + row) // block_rows: _crc(rows[row : row + block_rows]) for row in range(0, len(rows), block_rows)
+    }
 
 
 def _crc(rows: np.ndarray) -> int:

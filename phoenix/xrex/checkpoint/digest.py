@@ -1,6 +1,7 @@
 """One SHA-256 over everything a step's arrays hold: equal states have equal digests, whatever topology saved them."""
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,17 @@ def digest(step_dir: Path) -> str:
 
     One array is in memory at a time, on the host. Raises CheckpointError if one cannot be read.
     """
-    total = hashlib.sha256()
-    for name, saved in sorted(saved_arrays(step_dir).items()):
-        total.update(f"{name}\0{saved}\0".encode())
-        total.update(_bytes(_on_host(step_dir, name)))
+    total, described = hashlib.sha256(), saved_arrays(step_dir)
+    for name, array in arrays_of(step_dir):
+        total.update(f"{name}\0{described[name]}\0".encode())
+        total.update(_bytes(array))
     return total.hexdigest()
+
+
+def arrays_of(step_dir: Path) -> Iterator[tuple[str, np.ndarray]]:
+    """Every array of a step by name, in the order of names, on the host. Raises CheckpointError if one cannot be read."""
+    for name in sorted(saved_arrays(step_dir)):
+        yield name, _on_host(step_dir, name)
 
 
 def _on_host(step_dir: Path, name: str) -> np.ndarray:

@@ -1,6 +1,7 @@
 """What Orbax calls to write one step: the arrays, and beside them the files, inside the step's temporary folder."""
 
 import json
+import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -69,6 +70,7 @@ class StepHandler(ocp.AsyncCheckpointHandler):
             "algorithm": arrays.ALGORITHM,
             "arrays": arrays.merge_checksums(part["arrays"] for part in parts),
             "files": {path.relative_to(folder).as_posix(): path.stat().st_size for path in _files_of_step(folder)},
+            "file_checksums": {name: zlib.crc32((folder / name).read_bytes()) for name in layout.SMALL_FILES},
         }
         write_synced(folder / layout.CHECKSUMS, _json(checksums))
         sync_directory(folder)
@@ -107,7 +109,7 @@ def _write_part(folder: Path, part: dict[str, Any], saved: dict[str, jax.Array])
 
 def _files_of_step(folder: Path) -> list[Path]:
     inside = sorted(path for path in (folder / layout.STATE).rglob("*") if path.is_file())
-    return [*inside, *(folder / name for name in (layout.CONFIG, layout.RUN, layout.POSITIONS, layout.PROGRESS))]
+    return [*inside, *(folder / name for name in layout.SMALL_FILES)]
 
 
 def _json(document: Any) -> bytes:

@@ -12,8 +12,11 @@ A path here is a `pathlib.Path`, or for gs:// and s3:// an `etils.epath.Path`, w
 import fcntl
 import json
 import os
+import re
+import shutil
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -31,14 +34,20 @@ POSITIONS = "positions.json"
 PROGRESS = "progress.json"
 CHECKSUMS = "checksums.json"
 COMMIT_MARKER = "commit_success.txt"
+SMALL_FILES = (CONFIG, RUN, POSITIONS, PROGRESS)
 STEP_PARTS = (STATE, CONFIG, RUN, POSITIONS, PROGRESS, CHECKSUMS, COMMIT_MARKER)
 
 TEMPORARY_SUFFIX = ".orbax-checkpoint-tmp"
 """Ends the name of a step that is being written, or whose writer was killed."""
 DELETED_SUFFIX = ".deleted"
 """Ends the name of a step that is being removed, or whose remover was killed."""
+DAMAGED_SUFFIX = ".damaged"
+"""Ends the name of a step whose bytes are not those that were saved: moved aside, the step before is used."""
 INCOMPLETE_SUFFIX = ".incomplete"
 """Ends the name of a damaged step that was moved aside so that its number can be saved again."""
+
+_CLIENTS = {"gs": "gcsfs", "s3": "s3fs"}
+"""Scheme of a store -> the package that reaches it. TensorFlow, where it is installed, reaches both."""
 
 Say = Callable[[str], None]
 """Takes one line for the operator."""
@@ -119,32 +128,50 @@ def resolve(path: str | Path, say: Say = say_on_stderr) -> Path:
     path  local, gs:// or s3://
     Raises ConfigError naming the path and what was looked for.
     """
-    root = open_path(path)
+    root, named = open_path(path), _without_credentials(path)
     try:
         if not root.is_dir():
-            raise ConfigError(f"checkpoint {path}: no such folder; give a step, a checkpoints or a run folder")
+            raise ConfigError(f"checkpoint {named}: no such folder; give a step, a checkpoints or a run folder")
         if (root / COMMIT_MARKER).exists() or (root / STATE).exists():
             return _complete_step(root)
         newest = newest_step(root / CHECKPOINTS if (root / CHECKPOINTS).is_dir() else root, say)
-    except (CheckpointError, OSError, ImportError) as error:  # ImportError: gs:// without gcsfs, s3:// without s3fs
-        raise ConfigError(f"checkpoint {path}: {error}") from None
+    except (CheckpointError, OSError) as error:
+        raise ConfigError(f"checkpoint {named}: {error}") from None
     if newest is None:
         raise ConfigError(
-            f"checkpoint {path}: no complete step here; looked for {COMMIT_MARKER}, for folders named by a step "
+            f"checkpoint {named}: no complete step here; looked for {COMMIT_MARKER}, for folders named by a step "
             f"(such as 1000) and for {CHECKPOINTS}/"
         )
     return newest
 
 
 def open_path(path: str | Path) -> Any:
-    """The path to call exists(), read_bytes() and so on upon: a resolved `Path`, or an epath for a URL."""
-    if "://" not in str(path):
+    """The path to call exists(), read_bytes() and so on upon: a resolved `Path`, or an epath for a URL.
+
+    Raises ConfigError for a store that is none of those that can be read, or whose package is not installed.
+    """
+    scheme, is_url, _ = str(path).partition("://")
+    if not is_url:
         return Path(path).expanduser().absolute()
-    if not str(path).startswith(("gs://", "s3://")):
-        raise ConfigError(f"checkpoint {path}: only local paths, gs:// and s3:// can be read")
+    named = _without_credentials(path)
+    if scheme not in _CLIENTS:
+        raise ConfigError(
+            f"checkpoint {named}: only local paths, gs:// and s3:// can be read; copy it to a local folder"
+        )
+    client = _CLIENTS[scheme]
+    if find_spec(client) is None and find_spec("tensorflow") is None:
+        raise ConfigError(f"checkpoint {named}: {scheme}:// needs {client}: .venv/bin/pip install {client}")
     from etils import epath  # a tenth of a second that only a remote path should cost
 
     return epath.Path(str(path))
+
+
+def move_damaged_aside(step_dir: Path) -> Path:
+    """Rename the step, so that it is no longer found and its number can be saved again; its new path."""
+    aside = step_dir.with_name(step_dir.name + DAMAGED_SUFFIX)
+    if aside.exists():
+        shutil.rmtree(aside)
+    return step_dir.rename(aside)
 
 
 def lock_run_folder(run_dir: Path) -> TextIO:
@@ -172,6 +199,11 @@ def lock_run_folder(run_dir: Path) -> TextIO:
     lock.write(f"{os.getpid()}\n")
     lock.flush()
     return lock
+
+
+def _without_credentials(path: str | Path) -> str:
+    """The path as it may be shown: an address may hold a user and a password."""
+    return re.sub(r"://[^/@]*@", "://…@", str(path))
 
 
 def _complete_step(step_dir: Path) -> Path:

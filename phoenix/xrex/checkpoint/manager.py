@@ -3,6 +3,7 @@
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,20 @@ class Checkpoints:
         checkpoints.close()
     """
 
-    def __init__(self, directory: Path, config: CheckpointConfig, *, merge_progress: MergeProgress):
+    def __init__(
+        self,
+        directory: Path,
+        config: CheckpointConfig,
+        *,
+        merge_progress: MergeProgress,
+        on_commit: Callable[[Path], object] = lambda step_dir: None,
+    ):
         """directory       RUN_DIR/checkpoints; a relative path is resolved here, once
         merge_progress  makes one progress.json of the processes' progress, in the order of process_index; called in a
                         background thread of process 0
+        on_commit       gets each step's folder once it is complete and durable; called by process 0, in `wait`
         """
+        self._on_commit = on_commit
         self._directory = directory.absolute()
         self._config = config
         # Orbax logs a traceback of a failed save; ours is one line, and carries Orbax's as its cause.
@@ -110,8 +120,9 @@ class Checkpoints:
                 sync_directory(self._directory)
         except Exception as error:
             raise self._failure(error) from error
-        self._saving = None
+        step, self._saving = self._saving, None
         if jax.process_index() == 0:
+            self._on_commit(self._path(step))
             self._retain()
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """Reading a step: its arrays onto the devices of this run, whatever wrote them, and its files."""
 
 import json
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from xrex.checkpoint import arrays, layout, positions
-from xrex.errors import CheckpointError
+from xrex.errors import CheckpointError, StepDamaged
 from xrex.schema.positions import TopicPositions
 
 
@@ -54,7 +55,8 @@ class Comparison:
 
 
 def read_files(step_dir: Path) -> StepFiles:
-    """The step's config, run, positions and progress; raises CheckpointError naming a file that cannot be read."""
+    """The step's config, run, positions and progress; raises StepDamaged naming a file that is not what was saved."""
+    _check_files(step_dir)
     return StepFiles(
         config=_read(step_dir / layout.CONFIG, lambda content: content),
         run=_read(step_dir / layout.RUN, lambda content: content),
@@ -63,6 +65,13 @@ def read_files(step_dir: Path) -> StepFiles:
         ),
         progress=_read(step_dir / layout.PROGRESS, json.loads),
     )
+
+
+def _check_files(step_dir: Path) -> None:
+    saved = _read(step_dir / layout.CHECKSUMS, json.loads).get("file_checksums", {})  # of release 0.1: none
+    for name, crc in saved.items():
+        if _read(step_dir / name, zlib.crc32) != crc:
+            raise StepDamaged(f"{step_dir / name}: is not what was saved; resume from another step")
 
 
 def saved_arrays(step_dir: Path) -> dict[str, SavedArray]:
@@ -89,14 +98,35 @@ def restore_state(step_dir: Path, target: Any, *, ignore_extra: bool = False) ->
 
     target        pytree of jax.ShapeDtypeStruct, each with a sharding
     ignore_extra  leave arrays that target does not name in the step, instead of refusing it
-    Raises CheckpointError naming every array that is missing, extra or of another shape or dtype.
+    Raises CheckpointError naming every array that is missing, extra or of another shape or dtype; StepDamaged if one of them
+    is not what was saved.
     """
     _refuse_differences(step_dir, compare(step_dir, target), ignore_extra)
     wanted = arrays.named(target)
     tree = arrays.nested(wanted)
     restored = arrays.named(read_tree(step_dir, tree, ocp.checkpoint_utils.construct_restore_args(tree)))
+    check_arrays(step_dir, restored.items())
     treedef = jax.tree_util.tree_structure(target)
     return jax.tree_util.tree_unflatten(treedef, [restored[name] for name in wanted])
+
+
+def check_arrays(step_dir: Path, read: Iterable[tuple[str, Any]]) -> int:
+    """Compare arrays of the step, as they were read, with its checksums: Orbax lets a flipped byte through.
+
+    read  (name, array): jax.Arrays, of which each process checks its own rows, or whole arrays as numpy
+    Returns how many there were. Raises StepDamaged naming each that differs, with its first differing rows.
+    """
+    saved = _read(step_dir / layout.CHECKSUMS, lambda content: json.loads(content)["arrays"])
+    checked, problems = 0, []
+    for name, array in read:
+        checked += 1
+        if blocks := arrays.differing_blocks(name, array, saved[name]):
+            rows = array.shape[0] // arrays.block_count(array.shape) if array.shape else 1
+            first = blocks[0] * rows
+            problems.append(f"{step_dir}: {name} rows {first}-{first + rows - 1} are not those that were saved")
+    if problems:
+        raise StepDamaged("\n".join(f"{problem}; resume from another step" for problem in problems))
+    return checked
 
 
 def read_tree(step_dir: Path, tree: Any, restore_args: Any) -> Any:
@@ -109,7 +139,7 @@ def read_tree(step_dir: Path, tree: Any, restore_args: Any) -> Any:
         )
     except (OSError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())[:500]
-        raise CheckpointError(f"{step_dir}: the arrays cannot be read: {reason}; resume from another step") from error
+        raise StepDamaged(f"{step_dir}: the arrays cannot be read: {reason}; resume from another step") from error
     finally:
         handler.close()
 
@@ -134,6 +164,6 @@ def _read(path: Path, parse: Callable[[bytes], Any]) -> Any:
     try:
         return parse(path.read_bytes())
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path}: not valid: {error}") from None
+        raise StepDamaged(f"{path}: cannot be read: {error.strerror or error}; resume from another step") from None
+    except (ValueError, KeyError, TypeError, AttributeError, CheckpointError) as error:
+        raise StepDamaged(f"{path}: not valid: {error}; resume from another step") from None

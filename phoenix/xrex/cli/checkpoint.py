@@ -11,7 +11,7 @@ from xrex.checkpoint import layout, positions
 from xrex.errors import ConfigError
 from xrex.report.progress import text_table
 
-app = typer.Typer(no_args_is_help=True, help="Look at saved steps: list, positions, digest.")
+app = typer.Typer(no_args_is_help=True, help="Look at saved steps: list, positions, digest, verify.")
 
 _Where = Annotated[str, typer.Argument(metavar="PATH", help="A step, a checkpoints or a run folder.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -72,6 +72,19 @@ def show_digest(path: _Where) -> None:
     from xrex.checkpoint.digest import digest  # JAX and Orbax: seconds that the other commands must not cost
 
     typer.echo(f"{digest(step_dir)}  {step_dir}")
+
+
+@app.command("verify")
+def verify(path: _Where) -> None:
+    """Read a step whole and compare every array with its checksum. Exit code 0: as it was saved, 1: damaged."""
+    step_dir = layout.resolve(path)
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    from xrex.checkpoint.digest import arrays_of
+    from xrex.checkpoint.restore import check_arrays, read_files
+
+    read_files(step_dir)
+    count = check_arrays(step_dir, arrays_of(step_dir))
+    typer.echo(f"{step_dir}: {count} arrays, {_bytes(step_dir):,} bytes, all as they were saved")
 
 
 def _bytes(step_dir: Path) -> int:

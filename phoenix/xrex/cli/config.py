@@ -15,6 +15,7 @@ from xrex.errors import ConfigError
 from xrex.report.progress import text_table
 from xrex.train import follow
 from xrex.train.config import TrainerConfig
+from xrex.train.start import read_checkpoint_config
 from xrex.utils.metadata import Run, Source
 
 app = typer.Typer(
@@ -117,7 +118,7 @@ def watch(
     """
     place = _folder_of_run(against)
     run = Run.from_json((place / layout.RUN).read_bytes(), str(place / layout.RUN))
-    inherited = follow.inherited_config(run, str(place / layout.RUN))
+    inherited = follow.inherited_config(run, str(place / layout.RUN), production)
     looks = follow.drift(
         inherited, run, production, every_s=every_s, keep_unknown=keep_unknown, say=layout.say_on_stderr
     )
@@ -153,19 +154,19 @@ def import_command(
 def read_config(path: str, *, keep_unknown: bool = False) -> TrainerConfig:
     """The config of a file, of a step or of a run folder. Raises ConfigError."""
     place = layout.open_path(path)
-    file: Any = place
     if place.is_dir():
         # A run folder's own config.json is that of its newest start, a step's that of the save.
-        file = place / layout.CONFIG if (place / layout.CONFIG).exists() else layout.resolve(path) / layout.CONFIG
+        folder = place if (place / layout.CONFIG).exists() else layout.resolve(path)
+        return read_checkpoint_config(folder / layout.CONFIG, keep_unknown=keep_unknown, say=layout.say_on_stderr)[1]
     try:
-        text = file.read_bytes()
+        text = place.read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"{file}: cannot be read: {error.strerror or error}; give a config file, a step or a run folder"
+            f"{place}: cannot be read: {error.strerror or error}; give a config file, a step or a run folder"
         ) from None
     return TrainerConfig.from_json(
-        load_text(text, str(file)),
-        source=str(file),
+        load_text(text, str(place)),
+        source=str(place),
         unknown="keep" if keep_unknown else "error",
         say=layout.say_on_stderr,
     )
@@ -188,9 +189,8 @@ def _selected(paths: Sequence[str], wanted: str) -> list[str]:
     found = [path for path in paths if is_at_or_below(_steps(path), steps)]
     if not found:
         sections = {".".join(_steps(path)[:depth]) for path in paths for depth in range(1, len(_steps(path)))}
-        raise ConfigError(
-            ": ".join(filter(None, (f"{wanted}: unknown field", did_you_mean(wanted, [*paths, *sections]))))
-        )
+        fix = did_you_mean(wanted, [*paths, *sections]) or "xrex config fields lists them"
+        raise ConfigError(f"{wanted}: unknown field; {fix}")
     return found
 
 

@@ -14,12 +14,14 @@ from xrex.train.start import command_line
 
 if TYPE_CHECKING:
     from xrex.data.events import EventColumns
-    from xrex.data.log.config import LogConfig
+    from xrex.data.log.config import KafkaLog, LogConfig
     from xrex.data.produce import Produced, Source
 
 # Functions below import what they use: --help must not wait for Arrow.
 
-app = typer.Typer(no_args_is_help=True, help="Write streams to train on.")
+app = typer.Typer(
+    no_args_is_help=True, help="Write streams to train on, and look at them: produce, lag, inspect, resend."
+)
 
 
 class _From(StrEnum):
@@ -95,6 +97,12 @@ def produce(
         str | None, typer.Option(metavar="C,D", help="Events: columns of what was shown; 'item' unless given.")
     ] = None,
     actions: Annotated[str | None, typer.Option(metavar="E,F", help="Events: label columns, 0, 1 or null.")] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Kafka: the config whose dataset.log.security speaks to the brokers of --to."
+        ),
+    ] = None,
 ) -> None:
     """Turn events into rows with histories, and write them to a topic.
 
@@ -103,6 +111,8 @@ def produce(
     xrex data produce --to localhost:9092 --topic ratings --from movielens ml-100k/
 
     xrex data produce --to runs/log --topic mine --from events events.parquet --actions click,buy
+
+    xrex data produce --to kafka-1:9093 --topic engagements --config secured.yaml
     """
     from xrex.data.events import RowBuilder
     from xrex.data.produce import open_empty_topic
@@ -118,6 +128,7 @@ def produce(
         "--actions": actions,
     }
     given = {name: value for name, value in knobs.items() if value is not None}
+    like = None if config is None else security_of(config, to, topic)
     found = _source(source, path, given, seed, examples)
     builder = RowBuilder(
         found.events,
@@ -130,7 +141,7 @@ def produce(
     if not len(builder):
         after = f" after the first {skip:,}, which --skip leaves out" if skip else ""
         raise RunError(f"there are no events{after}, so nothing was written: look at the file that --from names")
-    writer, log = open_empty_topic(to, topic, partitions)
+    writer, log = open_empty_topic(to, topic, partitions, like=like)
     try:
         with _progress(len(builder)) as on_rows:
             written = produce_rows(
@@ -144,7 +155,23 @@ def produce(
     finally:
         writer.close()
     typer.echo(_summary(written, found, to, topic, partitions))
-    typer.echo(_next_step(source, _overrides(log, topic, partitions, codec), found.columns))
+    typer.echo(_next_step(source, config, _overrides(log, topic, partitions, codec), found.columns))
+
+
+def security_of(file: str, to: str, topic: str) -> "KafkaLog":
+    """The `dataset.log` of a config, by which the brokers of --to are spoken to. Raises ConfigError, before any work."""
+    from xrex.cli.config import read_config
+    from xrex.data.log.config import KafkaLog
+    from xrex.data.log.open import log_at
+    from xrex.data.log.security import check_log
+
+    like = read_config(file).dataset.log
+    if not isinstance(log_at(to), KafkaLog):
+        raise ConfigError(f"--config {file}: --to {to} is a folder, which has no security: leave --config out")
+    if not isinstance(like, KafkaLog):
+        raise ConfigError(f"--config {file}: dataset.log is no KafkaLog: give a config that reads these brokers")
+    check_log(log_at(to, like), topic)
+    return like
 
 
 def _source(source: _From, path: Path | None, given: dict[str, Any], seed: int, examples: int | None) -> "Source":
@@ -213,17 +240,20 @@ def _summary(written: "Produced", source: "Source", to: str, topic: str, partiti
     return "\n".join(lines)
 
 
-def _next_step(source: _From, overrides: dict[str, str], columns: "EventColumns") -> str:
+def _next_step(source: _From, given: str | None, overrides: dict[str, str], columns: "EventColumns") -> str:
+    """How to train on it: by the config that was given, else by one of ours, which needs another `dataset.log`."""
     synthetic = "configs/ranker_kafka.yaml" if "dataset.log" in overrides else "configs/quickstart.yaml"
     configs = {_From.synthetic: synthetic, _From.movielens: "configs/movielens.yaml", _From.events: "YOURS.yaml"}
-    config = configs[source]
+    config = given or configs[source]
+    if given:
+        overrides = {path: value for path, value in overrides.items() if path != "dataset.log"}
     line = command_line("--config", config, *(f"{path}={value}" for path, value in overrides.items()))
     if source is not _From.events:
         return f"next: {line}"
     user = ", ".join((columns.user, *columns.user_columns, "user_gap", "user_events"))
     history = ", ".join((*(f"history_{name}" for name in columns.candidate_columns), "history_age"))
     return (
-        f"next: in YOURS.yaml name the columns: dataset.actions [{', '.join(columns.actions)}]; features of group "
+        f"next: in {config} name the columns: dataset.actions [{', '.join(columns.actions)}]; features of group "
         f"user: {user}; candidate: {', '.join(columns.candidate_columns)}; history: {history}\nthen: {line}"
     )
 

@@ -4,7 +4,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from xrex.cli import checkpoint, config, data
+from xrex.cli import checkpoint, config, data, replay, stream
 from xrex.train import trainer_recsys
 
 app = typer.Typer(
@@ -13,6 +13,9 @@ app = typer.Typer(
 app.command("train")(trainer_recsys.command)
 app.add_typer(config.app, name="config")
 app.add_typer(checkpoint.app, name="checkpoint")
+app.command("replay")(replay.command)
+for command in (stream.lag, stream.inspect, stream.resend):
+    data.app.command()(command)
 app.add_typer(data.app, name="data")
 
 

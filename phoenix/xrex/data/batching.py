@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -33,6 +33,8 @@ _RECORD_BYTES = 128
 """Memory of a buffered record beside its key and value."""
 _SHOWN_BYTES = 8
 """Bytes of an undecodable value that an error shows."""
+BLOCK_ROWS = 1_024
+"""Rows of a backlog that are brought to arrays together."""
 BAD_RECORD = "bad_record"
 """Reason under which skipped bad records are counted."""
 
@@ -104,6 +106,16 @@ class Merge:
         return len(self._dry) == len(self._partitions) and all(
             p.is_end_fixed and p.is_read for p in self._partitions.values()
         )
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether of each partition the next message is here, or it is at its known end: `settle` need not wait."""
+        return all(self._partitions[p].is_read for p in self._dry)
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether `take` has a message, and need not wait to know that it is the next one."""
+        return bool(self._heads) and self.is_settled
 
     @property
     def ends(self) -> dict[int, int]:
@@ -219,6 +231,35 @@ def _size(record: Record) -> int:
 
 
 @dataclass
+class _Filling:
+    """A batch whose rows are being collected."""
+
+    since: float
+    """When its first row was taken; without one, when the wait began."""
+    parts: "list[_Part]" = field(default_factory=list)
+    count: int = 0
+
+
+@dataclass
+class _Collected:
+    """A batch as it will be delivered, but for its arrays."""
+
+    parts: "list[_Part]"
+    next_positions: dict[int, PartitionPosition]
+    more: bool
+    passed: Counter[str]
+    noted: Counter[str]
+    bad: list[BadRow]
+    """Messages that cannot be read."""
+    features: Features | None = None
+    """Its arrays, where they were made with those of others."""
+
+    @property
+    def rows(self) -> int:
+        return sum(part.stop - part.start for part in self.parts)
+
+
+@dataclass
 class _Begun:
     """A message whose rows are being trained."""
 
@@ -243,8 +284,11 @@ class _Part(NamedTuple):
 class Batcher:
     """Cuts the merged messages into batches of `rows` rows and knows the positions after each.
 
-    Messages are decoded when they are begun. A bad row is found when the batch that would hold it is cut; it ends the run,
-    or is left out of the batch, which is that much shorter: what is bad never moves the cuts.
+    Messages are decoded when they are begun. A bad row is found when its batch is made; it ends the run, or is left out of
+    the batch, which is that much shorter: what is bad never moves the cuts.
+
+    Of a backlog several batches are collected at once and made in one block: many small ones would each pay numpy's and
+    Arrow's cost of a call some hundred times. Nothing but the time at which they are made depends on it.
     """
 
     def __init__(
@@ -265,9 +309,13 @@ class Batcher:
         self._begun: _Begun | None = None
         self._unfinished = {p: position for p, position in positions.items() if position.row}
         """Positions inside a message, until that message is begun again."""
+        self._filling: _Filling | None = None
+        self._collected: deque[_Collected] = deque()
+        self._failure: Exception | None = None
+        """What ends the run once everything collected before it has been delivered."""
         self._noted: Counter[str] = Counter()
         self._bad: list[BadRow] = []
-        """Bad records since the last delivery."""
+        """Messages that could not be read since the last batch was collected."""
         self._bad_before = bad_before
 
     @property
@@ -280,27 +328,73 @@ class Batcher:
 
         Raises BadRecord, LogStalled, OffsetLost and what the log raises; StopReading if check_stop does.
         """
-        parts: list[_Part] = []
-        count, since = 0, self._clock()
-        while count < self._rows:
+        if not self._collected:
+            if self._failure is not None:
+                raise self._failure
+            self._collect_block()
+        return self._delivery(self._collected.popleft())
+
+    def _collect_block(self) -> None:
+        """Collects the next batch, and of what has arrived already the full ones after it, up to BLOCK_ROWS together."""
+        block = [self._collect()]
+        while block[-1].more and block[-1].rows == self._rows and (len(block) + 1) * self._rows <= BLOCK_ROWS:
+            try:
+                following = self._collect(wait=False)
+            except StopReading:
+                raise
+            except Exception as error:  # Not before its turn: first what lies before it is trained.
+                self._failure = error
+                break
+            if following is None:
+                break
+            block.append(following)
+        self._collected.extend(block)
+        self._make_together([collected for collected in block if collected.rows == self._rows])
+
+    @overload
+    def _collect(self) -> _Collected: ...
+    @overload
+    def _collect(self, *, wait: Literal[False]) -> _Collected | None: ...
+    def _collect(self, *, wait: bool = True) -> _Collected | None:
+        """The parts of the next batch; None if that could not be told without waiting, then the next call goes on."""
+        if self._filling is None:
+            self._filling = _Filling(self._clock())
+        filling, merge = self._filling, self._merge
+        if wait and not filling.parts:
+            filling.since = self._clock()
+        while filling.count < self._rows:
+            if not wait and self._begun is None and not merge.is_at_hand:
+                return None
             begun = self._begun or self._begin()
             if begun is None:
+                if not wait:
+                    return None
                 if not self._positions:
                     break  # Without partitions there is nothing to wait for; the others' rows pace the step.
                 # Without rows a delivery is only a sign of life: not more than one a poll, whatever linger_ms is.
-                left_s = max(self._config.linger_ms / 1000, 0 if parts else POLL_S) - (self._clock() - since)
-                if self._merge.ended or left_s <= 0:
+                waited_s = self._clock() - filling.since
+                left_s = max(self._config.linger_ms / 1000, 0 if filling.parts else POLL_S) - waited_s
+                if merge.ended or left_s <= 0:
                     break
-                self._merge.poll(min(POLL_S, left_s))
+                merge.poll(min(POLL_S, left_s))
                 continue
-            since = since if parts else self._clock()
-            parts.append(self._take_rows(begun, self._rows - count))
-            count += parts[-1].stop - parts[-1].start
+            filling.since = filling.since if filling.parts else self._clock()
+            filling.parts.append(self._take_rows(begun, self._rows - filling.count))
+            filling.count += filling.parts[-1].stop - filling.parts[-1].start
+        if not wait and not merge.is_settled:
+            return None
         # Only with every head known are the positions after the batch, and whether it is the last, free of timing.
-        self._merge.settle()
+        merge.settle()
         for p, position in self._unfinished.items():
-            self._check_is_there(p, position, self._merge.next_offset(p))
-        return self._cut(parts)
+            self._check_is_there(p, position, merge.next_offset(p))
+        self._positions, self._filling = self._next_positions(filling.parts), None
+        more = not merge.ended or self._begun is not None
+        found = _Collected(
+            filling.parts, self._positions, more, merge.passed.copy(), self._noted.copy(), self._bad.copy()
+        )
+        for noted in (merge.passed, self._noted, self._bad):
+            noted.clear()
+        return found
 
     def _begin(self) -> _Begun | None:
         """Reads the next message that can be read, if there is one."""
@@ -308,7 +402,7 @@ class Batcher:
             try:
                 rows, extra_columns = self._codec.read(record.value or b"")
             except BadRecord as error:
-                self._skip(record, None, error)
+                self._bad.append(self._bad_row(record, None, error))
                 self._merge.finish(record)
                 continue
             position = self._unfinished.pop(record.kafka_partition, None)
@@ -320,9 +414,9 @@ class Batcher:
             return self._begun
         return None
 
-    def _skip(self, record: Record, row: int | None, error: BadRecord) -> None:
-        """Notes a bad record to be passed over. Raises it, with its place, if none may be (any more)."""
-        limit, value = self._config.skip_bad_records, record.value or b""
+    def _bad_row(self, record: Record, row: int | None, error: BadRecord) -> BadRow:
+        """A bad record that may be passed over; raises it, with its place, if none may be."""
+        value = record.value or b""
         if row is None:
             shown = value[:_SHOWN_BYTES].hex() or "(empty)"
             reason = f"{self._place(record, error.row)}: {error}; the value begins {shown}"
@@ -330,17 +424,19 @@ class Batcher:
             reason = f"{self._place(record, row)}: {error}"
         if record.kafka_partition in self._unfinished:
             raise BadRecord(f"{reason}; some of its rows were trained before: {BEGIN_A_CHILD}") from None
-        if limit == 0:
+        if self._config.skip_bad_records == 0:
             raise BadRecord(reason) from None
+        return BadRow(record.kafka_partition, record.offset, row, record.timestamp_ms, record.key, value, reason)
+
+    def _pass_over(self, bad: BadRow) -> None:
+        """Counts a bad record, in the order of deliveries. Raises it if as many as may be were passed over before."""
+        limit = self._config.skip_bad_records
         if self._bad_before == limit:
             raise BadRecord(
-                f"{reason}; {limit} bad records were passed over before it, as many as dataset.skip_bad_records allows: "
+                f"{bad.reason}; {limit} bad records were passed over before it, as many as dataset.skip_bad_records allows: "
                 "mend what produces them, or raise it"
-            ) from None
+            )
         self._bad_before += 1
-        self._bad.append(
-            BadRow(record.kafka_partition, record.offset, row, record.timestamp_ms, record.key, value, reason)
-        )
 
     def _check_is_begun(self, record: Record, rows: int, position: PartitionPosition) -> None:
         """An earlier run trained the first rows of this very message."""
@@ -370,45 +466,63 @@ class Batcher:
             self._begun = None
         return part
 
-    def _cut(self, parts: list[_Part]) -> Delivery:
-        good, features = self._featurize(parts)
-        self._positions = self._next_positions(parts)
-        delivery = Delivery(
+    def _delivery(self, collected: _Collected) -> Delivery:
+        for bad in collected.bad:
+            self._pass_over(bad)
+        good, bad_rows, features = collected.parts, [], collected.features
+        if features is None:
+            good, bad_rows, features = self._make_without_bad_rows(collected.parts)
+        bad = (*collected.bad, *bad_rows)
+        return Delivery(
             batch=features.batch,
             rows=sum(p.stop - p.start for p in good),
-            next_positions=self._positions,
+            next_positions=collected.next_positions,
             trained=tuple(Span(p.record.kafka_partition, p.record.offset, p.start, p.stop - p.start) for p in good),
-            more=not self._merge.ended or self._begun is not None,
+            more=collected.more,
             references=features.references,
-            skipped=dict(self._merge.passed + Counter({BAD_RECORD: len(self._bad)})),
-            bad=tuple(self._bad),
-            noted=dict(self._noted + features.noted),
+            skipped=dict(collected.passed + Counter({BAD_RECORD: len(bad)})),
+            bad=bad,
+            noted=dict(collected.noted + features.noted),
             newest_event_ms=features.newest_event_ms,
         )
-        self._merge.passed.clear()
-        self._noted.clear()
-        self._bad.clear()
-        return delivery
 
-    def _featurize(self, parts: list[_Part]) -> tuple[list[_Part], Features]:
-        """The parts without their bad rows, and the batch that they make."""
-        good = list(parts)
+    def _make_together(self, block: list[_Collected]) -> None:
+        """The arrays of full batches, as views into those of all. A bad row leaves each to be made alone."""
+        if len(block) < 2:
+            return
+        try:
+            together = self._make([part for collected in block for part in collected.parts], len(block) * self._rows)
+        except BadRecord:
+            return
+        for i, collected in enumerate(block):
+            collected.features = together.cut(i * self._rows, (i + 1) * self._rows)
+
+    def _make_without_bad_rows(self, parts: list[_Part]) -> tuple[list[_Part], list[BadRow], Features]:
+        """The parts without their bad rows, these, and the arrays of the rest."""
+        good, found = list(parts), []
         while good:
-            lengths = [part.stop - part.start for part in good]
-            timestamps_ms = np.repeat([part.record.timestamp_ms for part in good], lengths)
             try:
-                rows = self._codec.join([(part.rows, part.start, part.stop) for part in good])
-                return good, self._featurizer.featurize(rows, self._rows, timestamps_ms)
+                return good, found, self._make(good, self._rows)
             except BadRecord as error:
                 if error.row is None:
                     raise
                 at, row = 0, error.row
-                while row >= lengths[at]:
-                    row -= lengths[at]
+                while row >= good[at].stop - good[at].start:
+                    row -= good[at].stop - good[at].start
                     at += 1
-                self._skip(good[at].record, good[at].start + row, error)
-                good[at : at + 1] = good[at].without(good[at].start + row)
-        return good, self._featurizer.padding(self._rows)
+                row += good[at].start
+                found.append(self._bad_row(good[at].record, row, error))
+                self._pass_over(found[-1])
+                good[at : at + 1] = good[at].without(row)
+        return good, found, self._featurizer.padding(self._rows)
+
+    def _make(self, parts: list[_Part], rows: int) -> Features:
+        """Arrays of `rows` rows, the last of them padding. Raises BadRecord with a row of all parts together."""
+        timestamps_ms = np.repeat(
+            [part.record.timestamp_ms for part in parts], [part.stop - part.start for part in parts]
+        )
+        joined = self._codec.join([(part.rows, part.start, part.stop) for part in parts])
+        return self._featurizer.featurize(joined, rows, timestamps_ms)
 
     def _next_positions(self, parts: list[_Part]) -> dict[int, PartitionPosition]:
         """The next row of every partition: inside the begun message, or the next message that there is."""

@@ -81,38 +81,53 @@ def _feature_column(feature: FeatureSpec) -> Column:
 Convert = Callable[[pa.Array], pa.Array]
 
 
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How rows of one Arrow schema are brought to the columns of a config."""
+
+    steps: tuple[tuple[Column, int, Convert | None], ...]
+    """Each column with its place among those of the rows (-1: missing) and its conversion."""
+    extra: tuple[str, ...]
+    """Columns that nothing reads."""
+    has_dictionaries: bool
+    """Dictionaries differ from message to message even where the schema is one."""
+
+
 class Columns:
-    """Brings decoded messages to the columns and types of a config. Remembers how, for messages of one schema."""
+    """Brings decoded messages to the columns and types of a config. Remembers the plan of the newest schema."""
 
     def __init__(self, config: DatasetConfig):
         self.expected = columns_of(config)
         self.schema = pa.schema([(column.name, column.type) for column in self.expected])
-        self._plan: list[tuple[Column, int, Convert | None]] = []
-        self._planned_for: pa.Schema | None = None
-        self.extra: tuple[str, ...] = ()
-        """Columns of the newest message that nothing reads."""
+        self._newest: tuple[pa.Schema, Plan] | None = None
 
-    def check(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def check(self, rows: pa.RecordBatch, plan: Plan | None = None) -> pa.RecordBatch:
         """The rows with exactly the columns of `schema`; an optional column that is missing is all null.
 
-        Raises BadRecord for a column that is missing, there twice, or of another type. Values are not looked at.
+        Raises BadRecord for a column that is missing, there twice, or of another type, and, with its row, for an unsigned
+        number beyond int64. Other values are not looked at.
         """
-        if self._planned_for is None or not rows.schema.equals(self._planned_for):
-            self._plan, self.extra = self._plan_for(rows.schema)
-            self._planned_for = rows.schema
-        arrays = [self._read(rows, *step) for step in self._plan]
+        plan = plan or self.plan(rows.schema)
+        arrays = [self._read(rows, *step) for step in plan.steps]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _plan_for(self, schema: pa.Schema) -> tuple[list[tuple[Column, int, Convert | None]], tuple[str, ...]]:
-        plan = []
+    def plan(self, schema: pa.Schema) -> Plan:
+        """The plan for rows of this schema, the same object for messages of one schema in a row. Raises BadRecord."""
+        if self._newest is None or not schema.equals(self._newest[0]):
+            self._newest = (schema, self._plan_for(schema))
+        return self._newest[1]
+
+    def _plan_for(self, schema: pa.Schema) -> Plan:
+        steps = []
         for column in self.expected:
             at = schema.get_all_field_indices(column.name)
             if len(at) > 1:
                 raise BadRecord(f"the column '{column.name}' is there {len(at)} times")
             if not at and column.must_exist:
                 raise BadRecord(f"the column '{column.name}' is missing")
-            plan.append((column, at[0], _conversion(column, schema.field(at[0]).type)) if at else (column, -1, None))
-        return plan, tuple(sorted(set(schema.names) - set(self.schema.names)))
+            steps.append((column, at[0], _conversion(column, schema.field(at[0]).type)) if at else (column, -1, None))
+        extra = sorted(set(schema.names) - set(self.schema.names))
+        return Plan(tuple(steps), tuple(extra), any(map(_holds_dictionary, schema.types)))
 
     @staticmethod
     def _read(rows: pa.RecordBatch, column: Column, at: int, convert: Convert | None) -> pa.Array:
@@ -120,10 +135,16 @@ class Columns:
             return pa.nulls(rows.num_rows, column.type)
         if convert is None:
             return rows.column(at)
+        values = rows.column(at)
         try:
-            return convert(rows.column(at))
-        except pa.ArrowInvalid as error:  # an unsigned number beyond int64
-            raise BadRecord(f"column '{column.name}': {error}") from None
+            return convert(values)
+        except pa.ArrowInvalid:  # an unsigned number beyond int64
+            for row in range(len(values)):
+                try:
+                    convert(values.slice(row, 1))
+                except pa.ArrowInvalid as error:
+                    raise BadRecord(f"column '{column.name}': {error}", row) from None
+            raise
 
 
 def _conversion(column: Column, arrow_type: pa.DataType) -> Convert | None:
@@ -144,6 +165,12 @@ def _conversion(column: Column, arrow_type: pa.DataType) -> Convert | None:
         return pc.cast(values, column.type, safe=column.kind in ("int", "string"))
 
     return convert
+
+
+def _holds_dictionary(arrow_type: pa.DataType) -> bool:
+    if pt.is_dictionary(arrow_type):
+        return True
+    return any(_holds_dictionary(arrow_type.field(i).type) for i in range(arrow_type.num_fields))
 
 
 def _is_kind(kind: str, leaf: pa.DataType) -> bool:

@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from xai_configlib import Config, configclass, field
+from xai_configlib.errors import shown
 from xrex.data.log.config import TOPIC_NAME, DirectoryLog, LogConfig
 from xrex.schema.specs import FeatureSpec, TableSpec
 
@@ -15,7 +16,9 @@ from xrex.schema.specs import FeatureSpec, TableSpec
 class DatasetConfig(Config):
     """The stream: a topic, its codec, the features and actions of a row."""
 
-    topic_name: str = field(policy="from_checkpoint", pattern=f"^{TOPIC_NAME}$")
+    topic_name: str = field(
+        policy="from_checkpoint", pattern=f"^{TOPIC_NAME}$", pattern_words="1 to 249 of A-Z a-z 0-9 . _ -"
+    )
     """Topic to read."""
 
     num_kafka_partitions: int = field(policy="from_checkpoint", ge=1)
@@ -98,10 +101,11 @@ def _problems(config: DatasetConfig) -> Iterator[str]:
     }
     for where, given in names.items():
         for name in sorted({name for name in given if list(given).count(name) > 1}):
-            yield f"{where}: the name {name!r} is given twice"
+            yield f"{where}: the name {name!r} is given twice; rename one"
     for table in config.tables:
-        if not all(0 <= salt < 2**64 for salt in table.salts):
-            yield f"table {table.name!r}: a salt is an unsigned 64-bit number"
+        for salt in table.salts:
+            if not 0 <= salt < 2**64:
+                yield f"table {table.name!r}: the salt {shown(salt)} is no unsigned 64-bit number; use 0 to 2^64 - 1"
     for dim in sorted({table.embedding_dim for table in config.tables}):
         rows = sum(table.stored_rows for table in config.tables if table.embedding_dim == dim)
         if rows >= 2**31:
@@ -111,7 +115,10 @@ def _problems(config: DatasetConfig) -> Iterator[str]:
         yield from _feature_problems(feature, tables, config)
         other = first.setdefault(feature.column, feature)
         if other.group != feature.group or _form(other) != _form(feature):
-            yield f"features {other.name!r} and {feature.name!r} read the column {feature.column!r} in two ways"
+            yield (
+                f"features {other.name!r} and {feature.name!r} read the column {feature.column!r} in two ways; "
+                "give both one group, kind and id_type"
+            )
 
 
 def _form(feature: FeatureSpec) -> tuple[bool, bool]:
@@ -122,14 +129,17 @@ def _feature_problems(feature: FeatureSpec, tables: dict[str, TableSpec], config
     where, table = f"feature {feature.name!r}", tables.get(feature.table or "")
     if feature.kind in ("id", "ids"):
         if table is None:
-            yield f"{where}: table = {feature.table!r}, the tables are {', '.join(tables) or 'none'}"
+            yield f"{where}: table = {shown(feature.table)}, the tables are {', '.join(tables) or 'none'}"
         elif feature.id_type == "string" and not table.salts and table.oov != "hash":
-            yield f"{where}: string ids are hashes, the directly indexed table {table.name!r} cannot hold them"
+            yield (
+                f"{where}: string ids are hashes, the directly indexed table {table.name!r} cannot hold them; "
+                "give the table salts, or oov: hash"
+            )
     elif feature.table is not None:
-        yield f"{where}: a {feature.kind} feature has no table"
+        yield f"{where}: a {feature.kind} feature has no table; remove table"
     if feature.column in config.actions or feature.column.startswith("reference_"):
-        yield f"{where}: the column {feature.column!r} would tell the model the answer"
+        yield f"{where}: the column {feature.column!r} would tell the model the answer; remove the feature"
     if feature.column in ("weight", "event_time_ms"):
-        yield f"{where}: the column {feature.column!r} is the row's own, not an input"
+        yield f"{where}: the column {feature.column!r} is the row's own, not an input; remove the feature"
     if feature.column == config.history_actions_column and (feature.group != "history" or any(_form(feature))):
         yield f"{where}: the column {feature.column!r} holds one integer mask an event"

@@ -158,7 +158,8 @@ def read_events(path: Path, columns: EventColumns) -> tuple[pa.Table, EventColum
     try:
         source = pyarrow.dataset.dataset(path, format="parquet")
     except (OSError, pa.ArrowInvalid) as error:
-        raise ConfigError(f"{path}: not readable as Parquet: {' '.join(str(error).split())}") from None
+        fix = "check the path" if isinstance(error, FileNotFoundError) else "convert it to Parquet"
+        raise ConfigError(f"{path}: not readable as Parquet: {' '.join(str(error).split())}; {fix}") from None
     present = source.schema.names
     check_present(columns, present)
     columns = replace(columns, references=tuple(name for name in present if name.startswith("reference_")))
@@ -170,7 +171,10 @@ def check_present(columns: EventColumns, present: list[str]) -> None:
     """Raises ConfigError for the first required column that is not among those present."""
     for name in columns.required:
         if name not in present:
-            raise ConfigError(f"events have no column {name!r}; they have {', '.join(map(repr, present))}")
+            raise ConfigError(
+                f"events have no column {name!r}; they have {', '.join(map(repr, present))}; "
+                "name yours with --user-column, --time-column, --candidate-columns or --actions"
+            )
 
 
 def bucket(x: np.ndarray) -> np.ndarray:

@@ -4,7 +4,8 @@ B batch, H history, C candidates, K row numbers that an id feature gives, A acti
 """
 
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -51,10 +52,38 @@ class Features(NamedTuple):
     batch: Batch
     references: dict[str, np.ndarray]
     """name -> float32[B, C, A], NaN = unknown."""
-    newest_event_ms: int | None
-    """Largest event time of the rows; None without rows, or if a row has none."""
-    noted: Counter[str]
-    """`oov.FEATURE`: ids outside a directly indexed table, which found a row by the table's `oov` rule."""
+    event_times_ms: np.ndarray | None
+    """int64[n], of each row; None if a row has none."""
+    noted_by_row: dict[str, np.ndarray]
+    """`oov.FEATURE` -> int64[n]: ids outside a directly indexed table, which found a row by the table's `oov` rule."""
+
+    @property
+    def newest_event_ms(self) -> int | None:
+        """Largest event time of the rows; None without rows, or if a row has none."""
+        return None if self.event_times_ms is None or not len(self.event_times_ms) else int(self.event_times_ms.max())
+
+    @property
+    def noted(self) -> Counter[str]:
+        """Sums over the rows, of what was noted at all."""
+        return Counter({name: total for name, rows in self.noted_by_row.items() if (total := int(rows.sum()))})
+
+    def cut(self, start: int, stop: int) -> "Features":
+        """Rows start..stop of a block without padding, as a batch of their own: views, nothing is copied."""
+        return Features(
+            _map(lambda array: array[start:stop], self.batch),
+            {name: array[start:stop] for name, array in self.references.items()},
+            None if self.event_times_ms is None else self.event_times_ms[start:stop],
+            {name: rows[start:stop] for name, rows in self.noted_by_row.items()},
+        )
+
+
+def _map(change: Callable[[np.ndarray], np.ndarray], batch: Batch) -> Batch:
+    """The batch with every array changed."""
+    fields: dict[str, Any] = {
+        name: {key: change(array) for key, array in value.items()} if isinstance(value, dict) else change(value)
+        for name, value in batch._asdict().items()
+    }
+    return Batch(**fields)
 
 
 class Featurizer:
@@ -77,7 +106,7 @@ class Featurizer:
 
     def padding(self, batch_rows: int) -> Features:
         """A batch without rows."""
-        return Features(example_batch(self._config, batch_rows), self._unknown(batch_rows), None, Counter())
+        return Features(example_batch(self._config, batch_rows), self._unknown(batch_rows), None, {})
 
     def featurize(self, rows: pa.RecordBatch, batch_rows: int, timestamps_ms: np.ndarray | None = None) -> Features:
         """n <= B checked rows -> a batch of B = batch_rows rows, the last B - n of them padding.
@@ -100,7 +129,7 @@ class Featurizer:
 
     def _featurize(self, rows: pa.RecordBatch, batch_rows: int, timestamps_ms: np.ndarray | None) -> Features:
         config, n = self._config, rows.num_rows
-        batch, noted = example_batch(config, batch_rows), Counter[str]()
+        batch, noted = example_batch(config, batch_rows), dict[str, np.ndarray]()
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
         history = _common_slots({name: columns[name] for name in self._history}, n, config.max_history)
         candidates = _common_slots({name: columns[name] for name in self._candidates}, n, config.max_candidates)
@@ -110,57 +139,63 @@ class Featurizer:
             values, where = columns[feature.column], f"feature '{feature.name}' (column '{feature.column}')"
             if feature.group == "user":
                 with _Blame(where):
-                    batch.user[feature.name][:n] = self._encode(feature, values, noted)
+                    batch.user[feature.name][:n], outside = self._encode(feature, values)
+                if outside is not None:
+                    noted[f"oov.{feature.name}"] = outside
                 continue
             slots, group = (history, batch.history) if feature.group == "history" else (candidates, batch.candidates)
             with _Blame(where):
                 items, slots = _items(values, slots, feature.required)
             with _Blame(where, slots):
-                slots.place(group[feature.name], self._encode(feature, items, noted))
+                encoded, outside = self._encode(feature, items)
+            slots.place(group[feature.name], encoded)
+            if outside is not None:
+                noted[f"oov.{feature.name}"] = slots.sum_by_row(outside)
         self._history_actions(columns, history, batch)
         self._labels(columns, candidates, batch)
         references = self._references(columns, candidates, batch_rows)
         with _Blame(f"column '{WEIGHT}'"):
             batch.weight[:n] = _weights(columns[WEIGHT])
-        return Features(batch, references, _newest(columns[EVENT_TIME], timestamps_ms), noted)
+        return Features(batch, references, _event_times(columns[EVENT_TIME], timestamps_ms), noted)
 
-    def _encode(self, feature: FeatureSpec, values: pa.Array, noted: Counter[str]) -> np.ndarray:
-        """N values -> what the feature's array holds for each: [N, ...]."""
+    def _encode(self, feature: FeatureSpec, values: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
+        """N values -> what the feature's array holds for each: [N, ...]; and int64[N], its ids outside their table."""
         if feature.required:
             _refuse_nulls(values)
         if feature.kind == "id":
-            return self._row_numbers(feature, values, noted)
+            return self._row_numbers(feature, values)
         if feature.kind == "ids":
-            return self._bags(feature, values, noted)
-        return _floats(values) if feature.kind == "float" else _one_hot(values, feature.max_values)
+            return self._bags(feature, values)
+        return (_floats(values) if feature.kind == "float" else _one_hot(values, feature.max_values)), None
 
-    def _row_numbers(self, feature: FeatureSpec, values: pa.Array, noted: Counter[str]) -> np.ndarray:
-        """int64 or string[N] -> int32[N, K]; -1 for a null."""
+    def _row_numbers(self, feature: FeatureSpec, values: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
+        """int64 or string[N] -> int32[N, K], -1 for a null; and int64[N], 1 for an id outside the table, if there are any."""
         table = self._tables[feature.table or ""]
         is_string = feature.id_type == "string"
-        ids = string_ids(values) if is_string else _numbers(values, 0)
+        ids, noted = string_ids(values) if is_string else _numbers(values, 0), None
         if not table.salts and not is_string and (outside := outside_table(ids, table)).any():
             if table.oov == "error":
                 i = int(outside.argmax())
                 last = table.num_embeddings - 1
                 raise BadRecord(f"id {ids[i]} is outside the directly indexed table '{table.name}' (0..{last})", row=i)
-            noted[f"oov.{feature.name}"] += int(outside.sum())
+            noted = outside.astype(np.int64)
         row_numbers = rows_of(ids, table)
         if values.null_count:
             row_numbers[_nulls(values)] = -1
-        return row_numbers
+        return row_numbers, noted
 
-    def _bags(self, feature: FeatureSpec, values: pa.Array, noted: Counter[str]) -> np.ndarray:
-        """lists[N] of ids -> int32[N, max_values * K], the first max_values ids of each."""
+    def _bags(self, feature: FeatureSpec, values: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
+        """lists[N] of ids -> int32[N, max_values * K], the first max_values ids of each; and as `_row_numbers`."""
         slots = _slots(_lengths(values), feature.max_values, newest=False)
         with _Blame("", slots):
             ids = slots.cut(values.flatten())
             if feature.required:
                 _refuse_nulls(ids)
-            row_numbers = self._row_numbers(feature, ids, noted)
+            row_numbers, outside = self._row_numbers(feature, ids)
         bags = np.full((len(values), feature.max_values, row_numbers.shape[-1]), -1, np.int32)
         slots.place(bags, row_numbers)
-        return bags.reshape(len(values), feature.max_values * row_numbers.shape[-1])
+        noted = None if outside is None else slots.sum_by_row(outside)
+        return bags.reshape(len(values), feature.max_values * row_numbers.shape[-1]), noted
 
     def _history_actions(self, columns: dict[str, pa.Array], history: "_Slots", batch: Batch) -> None:
         name, num_actions = self._config.history_actions_column, len(self._config.actions)
@@ -214,7 +249,15 @@ class _Slots(NamedTuple):
 
     def place(self, array: np.ndarray, values: np.ndarray) -> None:
         """Writes the kept items' values [M, ...] into an array [>= n, width, ...]."""
-        array[self.rows, self.places] = values
+        n = len(self.lengths)
+        if len(values) == n * self.width:  # every list is full, as that of a single candidate always is
+            array[:n] = values.reshape(n, self.width, *values.shape[1:])
+        else:
+            array[self.rows, self.places] = values
+
+    def sum_by_row(self, values: np.ndarray) -> np.ndarray:
+        """int64[M] of the kept items -> int64[n]."""
+        return np.bincount(self.rows, weights=values, minlength=len(self.lengths)).astype(np.int64)
 
 
 def _slots(lengths: np.ndarray, width: int, *, newest: bool) -> _Slots:
@@ -328,8 +371,8 @@ def _weights(values: pa.Array) -> np.ndarray:
     return weights
 
 
-def _newest(event_times_ms: pa.Array, timestamps_ms: np.ndarray | None) -> int | None:
-    if timestamps_ms is not None and len(timestamps_ms):
-        times = _numbers(event_times_ms, 0)
-        return int(np.where(_nulls(event_times_ms), timestamps_ms, times).max())
-    return None if event_times_ms.null_count or not len(event_times_ms) else int(_numbers(event_times_ms, 0).max())
+def _event_times(event_times_ms: pa.Array, timestamps_ms: np.ndarray | None) -> np.ndarray | None:
+    """int64[n]; a null takes the broker's timestamp, where that is known."""
+    if timestamps_ms is not None and event_times_ms.null_count:
+        return np.where(_nulls(event_times_ms), timestamps_ms, _numbers(event_times_ms, 0))
+    return None if event_times_ms.null_count else _numbers(event_times_ms, 0)

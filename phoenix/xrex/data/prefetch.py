@@ -40,6 +40,8 @@ class Stream:
         """
         self._config, self._rows, self._given_log, self._bad_before = config, rows, log, bad_before
         self._positions = {p: positions[p] for p in partitions}
+        self._known_partitions = len(positions)
+        self._log: Log | None = None
         self._more = True
         self._ends: dict[int, int] = {}
         self._queue: queue.Queue[Delivery | BaseException] = queue.Queue(config.prefetch_batches)
@@ -87,6 +89,19 @@ class Stream:
         """Kafka partition -> records from the last delivery's position to the end that the log last told."""
         return {p: max(0, self._ends.get(p, q.offset) - q.offset) for p, q in self._positions.items()}
 
+    @property
+    def outages(self) -> int:
+        """How often a broker that is needed was away."""
+        return 0 if self._log is None else self._log.outages
+
+    def new_partitions(self) -> int | None:
+        """How many partitions the topic has, once, if that is more than the run began with."""
+        found = None if self._log is None else self._log.num_partitions()
+        if found is None or found <= self._known_partitions:
+            return None
+        self._known_partitions = found
+        return found
+
     def close(self) -> None:
         """Ends the thread and closes the log; gives up on a thread that does not end within 2 s (it is a daemon)."""
         self._stop.set()
@@ -118,6 +133,7 @@ class Stream:
         log = self._given_log
         if log is None and self._positions:
             log = open_log(self._config.log, self._config.topic_name)
+        self._log = log
         try:
             batcher = Batcher(
                 self._config, log, self._positions, self._rows, bad_before=self._bad_before, check_stop=self._check_stop

@@ -13,9 +13,8 @@ from xrex.data.codecs.base import encoder_of
 from xrex.data.events import EventColumns, RowBuilder, ragged_ranges
 from xrex.data.hashing import partition_of_users, string_ids
 from xrex.data.log.base import Entry, TopicWriter
-from xrex.data.log.config import DirectoryLog, KafkaLog, LogConfig
-from xrex.data.log.directory import DirectoryTopicWriter
-from xrex.data.log.open import open_log, open_writer
+from xrex.data.log.config import KafkaLog, LogConfig
+from xrex.data.log.open import log_at, open_log, open_writer
 from xrex.errors import RunError
 
 Codec = Literal["arrow", "json"]
@@ -68,14 +67,16 @@ def file_source(path: Path, columns: EventColumns) -> Source:
     return Source(table, columns, max_history=20, unused=unused)
 
 
-def open_empty_topic(to: str, topic: str, partitions: int) -> tuple[TopicWriter, LogConfig]:
+def open_empty_topic(
+    to: str, topic: str, partitions: int, *, like: KafkaLog | None = None
+) -> tuple[TopicWriter, LogConfig]:
     """A writer to a topic that holds nothing yet (created if need be), and the config that reads it back.
 
+    like   how brokers are spoken to; None: in the clear
     Raises RunError if it holds records: what is produced twice would be trained twice. Else it raises like open_writer.
     """
-    writer = open_writer(to, topic, partitions)
-    is_folder = isinstance(writer, DirectoryTopicWriter)
-    config = DirectoryLog(path=to) if is_folder else KafkaLog(bootstrap_servers=to)
+    config = log_at(to, like)
+    writer = open_writer(to, topic, partitions, like=like)
     try:
         _refuse_records(config, topic, to, list(range(partitions)))
     except BaseException:

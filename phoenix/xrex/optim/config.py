@@ -58,3 +58,7 @@ class OptimizerConfig(Config):
 
     sparse: SparseOptimizerConfig = field(default_factory=SparseOptimizerConfig)
     """For embedding rows."""
+
+    max_faulty_batches: int = field(default=10, ge=1)
+    """Batches in a row whose loss or gradients are not finite: so many are passed over, then the run ends. Such a batch changes
+    nothing; it is no step."""

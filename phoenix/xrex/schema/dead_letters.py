@@ -39,7 +39,12 @@ def from_line(line: str | bytes, source: str) -> DeadLetter:
         found = json.loads(line)
         key = None if found["key"] is None else base64.b64decode(found["key"], validate=True)
         value = base64.b64decode(found["value"], validate=True)
-        place = (int(found["partition"]), int(found["offset"]), found["row"], int(found["timestamp_ms"]))
-        return DeadLetter(int(found["step"]), str(found["topic"]), BadRow(*place, key, value, str(found["reason"])))
+        numbers = [found[name] for name in ("step", "partition", "offset", "timestamp_ms")]
+        row = found["row"]
+        if any(type(number) is not int for number in numbers) or not (row is None or (type(row) is int and row >= 0)):
+            raise ValueError("step, partition, offset, timestamp_ms and row are whole numbers")
+        step, partition, offset, timestamp_ms = numbers
+        bad = BadRow(partition, offset, row, timestamp_ms, key, value, str(found["reason"]))
+        return DeadLetter(step, str(found["topic"]), bad)
     except (ValueError, TypeError, KeyError) as error:
         raise RunError(f"{source}: not a line of dead letters ({type(error).__name__}: {error}); remove it") from None

@@ -4,6 +4,9 @@ from typing import Literal
 
 from xai_configlib import Config, configclass, field
 
+_NAME = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
+_NAME_WORDS = "a letter, then up to 63 of A-Z a-z 0-9 _"
+
 STORED_ROWS_MULTIPLE = 1_024
 """Tables are stored with their row count rounded up to this, on every topology; the device count must divide it."""
 
@@ -12,7 +15,7 @@ STORED_ROWS_MULTIPLE = 1_024
 class TableSpec(Config):
     """An embedding table: how many rows, how wide, and how an id finds its rows."""
 
-    name: str = field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")
+    name: str = field(pattern=_NAME, pattern_words=_NAME_WORDS)
     """Name that features refer to."""
 
     num_embeddings: int = field(ge=1, lt=2**31)
@@ -43,7 +46,7 @@ class TableSpec(Config):
 class FeatureSpec(Config):
     """One input of the model and the column it comes from."""
 
-    name: str = field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")
+    name: str = field(pattern=_NAME, pattern_words=_NAME_WORDS)
     """Key of the feature's array in the batch."""
 
     group: Literal["user", "history", "candidate"] = field()

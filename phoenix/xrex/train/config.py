@@ -17,7 +17,7 @@ from xrex.sharding.config import MeshConfig
 class LoopConfig(Config):
     """How long to train, on how much at once, and what to write on the way."""
 
-    name: str = field(default="ranker", pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    name: str = field(default="ranker", pattern=r"^[A-Za-z0-9._-]{1,64}$", pattern_words="1 to 64 of A-Z a-z 0-9 . _ -")
     """First part of a run folder's default name."""
 
     max_steps: int | None = field(default=None, ge=1)
@@ -34,6 +34,12 @@ class LoopConfig(Config):
 
     journal: bool = field(default=False)
     """Write journal-PROCESS.jsonl: which rows each step trained."""
+
+    prometheus_address: str | None = field(
+        policy="own", default=None, pattern=r"^([^\s:/]+:)?\d{1,5}$", pattern_words="PORT or HOST:PORT"
+    )
+    """PORT or HOST:PORT where process 0 serves lag, positions, rate, freshness and skips to Prometheus; a port alone is one of
+    loopback. Needs prometheus-client. null: nothing listens."""
 
 
 @configclass(version=1)

@@ -1,5 +1,6 @@
 """Following production: is its newest config still the one that a run inherited?"""
 
+import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,12 +31,21 @@ class Look:
         return f"{len(self.differences)} of the inherited values differ" if self.differences else "as inherited"
 
 
-def inherited_config(run: Run, source: str) -> TrainerConfig:
-    """The config of the checkpoint that the run began from, as run.json keeps it. Raises ConfigError without one."""
+def inherited_config(run: Run, source: str, production: str) -> TrainerConfig:
+    """The config of the checkpoint that the run began from, as run.json keeps it. Raises ConfigError without one.
+
+    production  what it is to be compared with, for the command that an error names
+    """
     if run.parent is None:
-        raise ConfigError(f"{source}: this run began from no checkpoint: it inherited nothing to compare with")
+        raise ConfigError(
+            f"{source}: this run began from no checkpoint: it inherited nothing to compare with; "
+            "name a run begun with --checkpoint"
+        )
     if not run.parent.config:
-        raise ConfigError(f"{source}: written by a release that did not keep the inherited config; use config diff")
+        command = shlex.join(["xrex", "config", "diff", run.parent.step_path, production])
+        raise ConfigError(
+            f"{source}: written by a release that did not keep the inherited config; compare by hand: {command}"
+        )
     # What is unknown in it was kept when the run began.
     return TrainerConfig.from_json(run.parent.config, source=source, unknown="keep", say=lambda line: None)
 

@@ -10,8 +10,9 @@ from jax.sharding import Mesh
 
 from xrex.checkpoint.manager import Checkpoints
 from xrex.data.prefetch import Stream
+from xrex.errors import RunError
 from xrex.report.sinks import JsonLines
-from xrex.schema.batch import Delivery
+from xrex.schema.batch import Delivery, Span
 from xrex.schema.dead_letters import DeadLetter, to_line
 from xrex.schema.positions import TopicPositions
 from xrex.sharding.global_batch import local_rows, place
@@ -23,6 +24,19 @@ from xrex.train.step import StepReport
 from xrex.utils.metadata import MetadataRecorder
 
 COMPLETED, INTERRUPTED = "completed", "interrupted"
+
+
+def is_faulty(report: StepReport) -> bool:
+    """Whether the step was not applied because of its numbers."""
+    return bool(report.examples > 0 and report.faults > 0)
+
+
+def _places(spans: tuple[Span, ...]) -> str:
+    """Where rows come from, for people: the first few messages."""
+    shown = [
+        f"partition {s.kafka_partition} offset {s.offset} rows {s.first_row}-{s.first_row + s.rows - 1}" for s in spans
+    ]
+    return ", ".join(shown[:3]) + (f" and {len(shown) - 3} more messages" if len(shown) > 3 else "") or "no rows here"
 
 
 @dataclass
@@ -45,6 +59,8 @@ class Loop:
     reporter: Reporter
     journal: JsonLines | None
     dead_letters: JsonLines
+    faulty_batches: int = 0
+    """Batches in a row whose loss or gradients were not finite."""
     saved_step: int | None = None
     """Step of the newest checkpoint of this run; None before the first."""
 
@@ -69,6 +85,9 @@ class Loop:
             self._adopt(delivery, report, logits)
             if self.reporter.after_step(delivery, report, waited_s):
                 self.reporter.line(int(report.step), self.standing(self.progress.newest()))
+            elif report.examples == 0:
+                self.reporter.idle(self._mine(self.progress))
+            self._note_new_partitions()
             status = self._status(report)
             if status is None and self._save_due():
                 self.save()
@@ -84,8 +103,11 @@ class Loop:
 
     def standing(self, progress: Progress | None = None) -> Standing:
         """Where all processes stand together, with the whole progress or the part that is given; all come here."""
-        mine = Standing(progress or self.progress, self.positions, self.stream.lag(), self.reporter.newest_event_ms)
-        return Standing.of_all_processes(mine)
+        return Standing.of_all_processes(self._mine(progress or self.progress))
+
+    def _mine(self, progress: Progress) -> Standing:
+        lag, newest_event_ms = self.stream.lag(), self.reporter.newest_event_ms
+        return Standing(progress, self.positions, lag, newest_event_ms, self.stream.outages)
 
     def _place(self, delivery: Delivery, stop: bool):
         """The global batch, and what each process wants the others to know."""
@@ -100,15 +122,43 @@ class Loop:
     def _adopt(self, delivery: Delivery, report: StepReport, logits: np.ndarray) -> None:
         """Adopt positions after the step returned: a batch that was fetched but not trained must be read again."""
         self.positions = self.positions.updated(delivery.next_positions)
-        self.progress.add(delivery, logits, examples_before=self.examples, examples=int(report.examples))
-        self.examples += int(report.examples)
-        # Without rows this is no step: what was passed over is then covered by the save of the next one.
-        step = int(report.step) + (report.examples == 0)
+        if is_faulty(report):
+            self._pass_over(delivery, report)
+        else:
+            self._count(delivery, report, logits)
+        # Where nothing was applied it is no step: what was passed over is then covered by the save of the next one.
+        step = int(report.step) + (report.examples == 0 or is_faulty(report))
         for bad in delivery.bad:
             self.dead_letters.append(to_line(DeadLetter(step, self.positions.topic, bad)))
             self.reporter.passed_over(bad)
+
+    def _count(self, delivery: Delivery, report: StepReport, logits: np.ndarray) -> None:
+        self.progress.add(delivery, logits, examples_before=self.examples, examples=int(report.examples))
+        self.examples += int(report.examples)
+        self.faulty_batches = self.faulty_batches if report.examples == 0 else 0
         if self.journal is not None and delivery.trained:
             self.journal.append({"step": int(report.step), "trained": [list(span) for span in delivery.trained]})
+
+    def _pass_over(self, delivery: Delivery, report: StepReport) -> None:
+        """A loss or gradient that is not finite: the batch has changed nothing and is not trained again."""
+        self.progress.pass_over(delivery)
+        self.faulty_batches += 1
+        limit = self.config.optimizer.max_faulty_batches
+        what = f"behind step {int(report.step)}: loss or gradients are not finite: {_places(delivery.trained)}"
+        if self.faulty_batches > limit:
+            raise RunError(
+                f"{what}; {limit} batches in a row were passed over before (optimizer.max_faulty_batches): lower the "
+                "learning rates, or look at these rows: xrex data inspect"
+            )
+        self.reporter.note(f"passed over a batch {what}")
+
+    def _note_new_partitions(self) -> None:
+        if found := self.stream.new_partitions():
+            read = len(self.positions.partitions)
+            self.reporter.note(
+                f"topic '{self.positions.topic}' has {found} partitions now, {read} are read: "
+                "stop the run and start it again to read the new ones too"
+            )
 
     def _status(self, report: StepReport) -> str | None:
         no_more = report.examples == 0 and report.more == 0

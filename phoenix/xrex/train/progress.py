@@ -11,6 +11,9 @@ from xrex.errors import CheckpointError
 from xrex.metrics.streaming import ProgressiveMetrics
 from xrex.schema.batch import Delivery
 
+NOT_FINITE = "not_finite"
+"""Reason under which rows are counted whose batch gave a loss or gradients that are not finite."""
+
 
 @dataclass
 class Progress:
@@ -52,6 +55,12 @@ class Progress:
         for name, reference in self.references.items():
             # Also without rows of its own a process is told of every batch: all must cut the same windows.
             reference.add_probabilities(delivery.references.get(name, unknown), labels, mask, **window)
+
+    def pass_over(self, delivery: Delivery) -> None:
+        """Count a delivery whose step was not applied, since its loss or gradients are not finite: its logits mean nothing."""
+        self.skipped.update(delivery.skipped)
+        self.skipped[NOT_FINITE] += delivery.rows
+        self.noted.update(delivery.noted)
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in progress.json."""

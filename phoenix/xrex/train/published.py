@@ -22,7 +22,7 @@ RANKER = "RecsysAggregatedModelConfig"
 CONSTANT = "ConstantSampleSchedule"
 OURS = ("TrainerConfig", "DatasetConfig")
 RUNTIME = ("offset_ptr", "seek_to_offset", "offsets_to_commit", "is_alive", "_logged_schema")
-PASSWORD_ENV = "KAFKA_PASSWORD"
+PASSWORD_ENV, TOKEN_ENV = "KAFKA_PASSWORD", "KAFKA_TOKEN"
 MAX_ACTIONS = 63
 """An event's actions are the bits of one signed 64-bit number (dataset.actions)."""
 
@@ -407,15 +407,17 @@ def _read_security(file: _File) -> None:
     if protocol is not None:
         file.set(f"{ours}.protocol", protocol)
     is_sasl = isinstance(protocol, str) and protocol.startswith("SASL")
-    reference = f'the password is referred to as {{"env": "{PASSWORD_ENV}"}}'
+    has_token = "sasl_mechanism" in given and file.at(given["sasl_mechanism"]) == "OAUTHBEARER"
+    secret, variable = ("token", TOKEN_ENV) if has_token else ("password", PASSWORD_ENV)
+    reference = f'the {secret} is referred to as {{"env": "{variable}"}}'
     told_at = next((name for name in ("sasl_plain_username", "sasl_mechanism") if name in given), "")
     how = f"kept; {protocol}, certificates are verified, {reference}" if is_sasl else ""
     for name, path in given.items():
         file.put(f"{ours}.{_SECURITY[name]}", file.at(path), path, how if name == told_at else "")
     if is_sasl:
-        file.set(f"{ours}.password", {"env": PASSWORD_ENV})
+        file.set(f"{ours}.{secret}", {"env": variable})
         for path in passwords:
-            file.note(path, "translated", f"{ours}.password", f"never carried over: {reference}")
+            file.note(path, "translated", f"{ours}.{secret}", f"never carried over: {reference}")
 
 
 def _read_trainer(file: _File) -> None:

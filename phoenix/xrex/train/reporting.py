@@ -12,6 +12,7 @@ from xrex.checkpoint import layout, positions
 from xrex.errors import CheckpointError
 from xrex.metrics.throughput import Throughput
 from xrex.report.progress import ProgressBar, table
+from xrex.report.prometheus import Prometheus
 from xrex.report.sinks import JsonLines
 from xrex.schema.batch import BadRow, Delivery
 from xrex.schema.positions import TopicPositions
@@ -23,6 +24,8 @@ from xrex.utils.utils import gather_bytes, process_count, process_index
 
 SHOWN_BAD = 20
 """Bad records that are told one by one."""
+IDLE_LINE_S = 60.0
+"""A run that waits for records says so this often."""
 OPTIMUM = "optimum"
 """The reference whose columns hold the true probabilities of a synthetic world."""
 
@@ -36,6 +39,8 @@ class Standing:
     lag: dict[int, int]
     """Records behind the known end, by kafka partition."""
     newest_event_ms: int | None
+    outages: int = 0
+    """How often a broker was away."""
 
     @classmethod
     def of_all_processes(cls, mine: "Standing") -> "Standing":
@@ -47,6 +52,7 @@ class Standing:
             "positions": positions.to_json({mine.positions.topic: mine.positions}),
             "lag": list(mine.lag.items()),
             "newest_event_ms": mine.newest_event_ms,
+            "outages": mine.outages,
         }
         parts = [json.loads(text) for text in gather_bytes(json.dumps(part).encode())]
         topics = [positions.from_json(p["positions"])[mine.positions.topic] for p in parts]
@@ -55,31 +61,44 @@ class Standing:
             positions.merge(topics)[mine.positions.topic],
             dict(sorted((partition, lag) for p in parts for partition, lag in p["lag"])),
             max((p["newest_event_ms"] for p in parts if p["newest_event_ms"] is not None), default=None),
+            sum(p["outages"] for p in parts),
         )
 
 
 class Reporter:
     """Collects numbers between two lines and, on process 0, writes them."""
 
-    def __init__(self, run_dir: Path, *, log_every_steps: int, total_steps: int | None, examples_before: int):
+    def __init__(
+        self,
+        run_dir: Path,
+        *,
+        log_every_steps: int,
+        total_steps: int | None,
+        examples_before: int,
+        prometheus_address: str | None = None,
+    ):
         """examples_before  examples that earlier starts of the run have trained: no part of this one's speed"""
         self.run_dir, self.log_every_steps = run_dir, log_every_steps
         primary = process_index() == 0
         self.sink = JsonLines(run_dir / layout.METRICS) if primary else None
         self.bar = ProgressBar(total_steps, sys.stdout) if primary else None
+        self.prometheus = Prometheus(prometheus_address) if primary and prometheus_address else None
         self.throughput = Throughput(time.monotonic())
         self.started, self.started_s, self.examples_before = utc_now(), time.monotonic(), examples_before
         self.loss_sum = self.loss_weight = 0.0
         self.newest_event_ms: int | None = None
         self.bad_seen = 0
+        self.line_s = time.monotonic()
+        """When something was said last."""
 
     def after_step(self, delivery: Delivery, report: StepReport, waited_s: float) -> bool:
         """Count a step; whether a line is due. All processes come here at the same steps and get the same answer."""
         self.throughput.add(int(report.examples), waited_s)
-        self.loss_sum += float(report.loss_sum)
-        self.loss_weight += float(report.loss_weight)
+        if report.faults == 0:
+            self.loss_sum += float(report.loss_sum)
+            self.loss_weight += float(report.loss_weight)
         self.newest_event_ms = max(self.newest_event_ms or 0, delivery.newest_event_ms or 0) or None
-        return bool(report.examples > 0 and report.step % self.log_every_steps == 0)
+        return bool(report.examples > 0 and report.faults == 0 and report.step % self.log_every_steps == 0)
 
     def passed_over(self, bad: BadRow) -> None:
         """Tell the operator of a bad record, of the first SHOWN_BAD ones; summary.json and the dead letters have all."""
@@ -88,28 +107,46 @@ class Reporter:
             rest = "; further ones only in dead-letters-*.jsonl" if self.bad_seen == SHOWN_BAD else ""
             layout.say_on_stderr(f"passed over: {bad.reason}{rest}")
 
+    def note(self, text: str) -> None:
+        """A line of its own, on process 0."""
+        if self.bar:
+            self.bar.line(text)
+
+    def idle(self, mine: Standing) -> None:
+        """Called after each step without rows: says every IDLE_LINE_S that the run waits, and for what."""
+        now_s = time.monotonic()
+        if self.prometheus:
+            self.prometheus.update(_state_of_stream(mine, time.time() * 1_000), _next_offsets(mine))
+        if not self.bar or now_s - self.line_s < IDLE_LINE_S:
+            return
+        self.line_s = now_s
+        newest = "none yet"
+        if self.newest_event_ms is not None:
+            newest = f"{time.time() - self.newest_event_ms / 1_000:,.0f} s old"
+        away = f"; a broker was away {mine.outages} times" if mine.outages else ""
+        self.bar.line(f"waiting for records: {sum(mine.lag.values()):,} behind, the newest trained is {newest}{away}")
+
     def line(self, step: int, whole: Standing) -> None:
         """Write a line of metrics.jsonl and show it; `whole` is of all processes."""
         rates, now_ms = self.throughput.take(time.monotonic()), time.time() * 1_000
+        self.line_s = time.monotonic()
         loss = self.loss_sum / max(self.loss_weight, 1e-9)
         self.loss_sum = self.loss_weight = 0.0
         if not (self.sink and self.bar):
             return
         window = whole.progress.metrics.window_summary()
-        freshness_s = None if whole.newest_event_ms is None else (now_ms - whole.newest_event_ms) / 1_000
-        self.sink.append(
-            {
-                "step": step,
-                "time": utc_now(),
-                "examples": whole.progress.examples,
-                "loss": loss,
-                "metrics": window,
-                "examples_per_s": rates.examples_per_s,
-                "input_wait_share": rates.input_wait_share,
-                "lag": {str(partition): lag for partition, lag in whole.lag.items()},
-                "freshness_s": freshness_s,
-            }
-        )
+        record = {
+            "step": step,
+            "time": utc_now(),
+            "loss": loss,
+            "metrics": window,
+            "examples_per_s": rates.examples_per_s,
+            "input_wait_share": rates.input_wait_share,
+            **_state_of_stream(whole, now_ms),
+        }
+        self.sink.append(record)
+        if self.prometheus:
+            self.prometheus.update(record, _next_offsets(whole))
         action, first = next(iter(window.items()))
         self.bar.update(
             step,
@@ -120,6 +157,7 @@ class Reporter:
                 "examples/s": round(rates.examples_per_s),
                 "waiting": f"{rates.input_wait_share:.0%}",
                 "lag": sum(whole.lag.values()),
+                **({"skipped": skipped} if (skipped := sum(whole.progress.skipped.values())) else {}),
             },
         )
 
@@ -144,6 +182,23 @@ class Reporter:
         if self.sink and self.bar:
             self.bar.close()
             self.sink.close()
+        if self.prometheus:
+            self.prometheus.close()
+
+
+def _state_of_stream(standing: Standing, now_ms: float) -> dict[str, Any]:
+    newest_ms = standing.newest_event_ms
+    return {
+        "examples": standing.progress.examples,
+        "lag": {str(partition): lag for partition, lag in standing.lag.items()},
+        "freshness_s": None if newest_ms is None else (now_ms - newest_ms) / 1_000,
+        "skipped": dict(sorted(standing.progress.skipped.items())),
+        "outages": standing.outages,
+    }
+
+
+def _next_offsets(standing: Standing) -> dict[int, int]:
+    return {partition: position.offset for partition, position in standing.positions.partitions.items()}
 
 
 def summarise(

@@ -2,9 +2,10 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from xrex.checkpoint.restore import StepFiles, read_files, restore_state
 from xrex.data import places
 from xrex.data.batching import BAD_RECORD
 from xrex.data.dataset import LOST_OFFSET, Resumed, check_positions, start_positions
-from xrex.errors import CheckpointError, RunError
+from xrex.data.log.open import commit_positions
+from xrex.errors import CheckpointError, ConfigError, LogError, RunError, StepDamaged
 from xrex.report.failures import reason
 from xrex.report.sinks import JsonLines, drop_after
 from xrex.schema.positions import TopicPositions
@@ -28,18 +30,24 @@ from xrex.train.reporting import Reporter, closing_lines, write_failure
 from xrex.train.setup import Program, build_program, open_stream
 from xrex.train.signals import StopRequest, stop_on_signals
 from xrex.train.start import Plan, command_line
+from xrex.train.state import TrainState
 from xrex.utils.metadata import Environment, MetadataRecorder, Run, Start, config_sha256, utc_now
-from xrex.utils.utils import first_cause, from_process_zero, process_count, process_index
+from xrex.utils.utils import first_cause, from_process_zero, process_count, process_index, raise_together
 
 
-def run(config: TrainerConfig, plan: Plan | None) -> int:
-    """Train and return the exit code. Every process comes here with the same config; only process 0 has the plan."""
+def run(config: TrainerConfig, plan: Plan | None, plan_again: Callable[[], Plan]) -> int:
+    """Train and return the exit code. Every process comes here with the same config; only process 0 has the plan.
+
+    plan_again  makes the plan anew, after a damaged step was moved aside
+    """
     mesh = make_mesh(config.mesh, config.trainer.global_batch_size)
     with stop_on_signals() as stop, ExitStack() as held:
         # Before anything is compiled: a stream that cannot be read is reported in seconds.
-        begun = from_process_zero(lambda: begin(plan, held) if plan else {})
+        begun = from_process_zero(lambda: begin(plan, held, plan_again) if plan else {})
         with first_cause(), machine_errors_in_words(Path(begun["run_dir"])):
-            loop = build_loop(config, build_program(config, mesh), begun, held)
+            program = build_program(config, mesh)
+            state, begun = restored_state(program, begun, plan_again)
+            loop = build_loop(config, program, state, begun, held)
             status = loop.run(stop)
             whole = loop.standing()
             summary = loop.reporter.finish(whole, status=status, step=loop.current_step, config=config)
@@ -96,7 +104,7 @@ def stop_code(stop: StopRequest, status: str) -> int:
     return 0 if status == "completed" else 128 + (stop.signum or 15)
 
 
-def begin(plan: Plan, held: ExitStack) -> dict[str, Any]:
+def begin(plan: Plan, held: ExitStack, plan_again: Callable[[], Plan]) -> dict[str, Any]:
     """Process 0: take the run folder, find out where the stream stands, fix it in run.json; what the others need of it.
 
     Raises ConfigError where the folder is in use, RunError where it cannot be used, LogError where the log cannot, or
@@ -106,7 +114,17 @@ def begin(plan: Plan, held: ExitStack) -> dict[str, Any]:
     _refuse_overtaken(plan.run_dir, _own_step(plan))  # before any note: the summary there is the other one's
     held.enter_context(failure_noted(plan.run_dir, plan.config))
     with machine_errors_in_words(plan.run_dir):
-        return fix_start(plan)
+        return fix_start_at_a_whole_step(plan, plan_again)
+
+
+def fix_start_at_a_whole_step(plan: Plan, plan_again: Callable[[], Plan]) -> dict[str, Any]:
+    """As fix_start; a step of this run whose files are damaged is moved aside first."""
+    while True:
+        try:
+            return fix_start(plan)
+        except StepDamaged as error:
+            move_aside(error, _own_step(plan))
+            plan = plan_again()
 
 
 def fix_start(plan: Plan) -> dict[str, Any]:
@@ -178,19 +196,62 @@ def run_record(plan: Plan, topic: TopicPositions) -> Run:
     return Run.first(**origin).blaming(plan.anew, None, plan.given)
 
 
-def build_loop(config: TrainerConfig, program: Program, begun: dict[str, Any], held: ExitStack) -> Loop:
-    """The loop, with its state restored or fresh. All processes build theirs together."""
+def restored_state(
+    program: Program, begun: dict[str, Any], plan_again: Callable[[], Plan]
+) -> tuple[TrainState, dict[str, Any]]:
+    """The state to begin from, a step's or a fresh one, and where the run then begins.
+
+    A step of this run that is damaged is moved aside, and the one before it is used. Raises StepDamaged, on every process,
+    where there is none, or where the step is another run's.
+    """
+    while begun["restore_from"] is not None:
+        state, damage = None, None
+        try:
+            state = restore_state(layout.open_path(begun["restore_from"]), program.state_target)
+        except StepDamaged as error:
+            damage = error
+        try:
+            raise_together(damage)
+        except StepDamaged as error:
+            begun = from_process_zero(partial(begin_before, error, begun, plan_again))
+            continue
+        assert state is not None
+        return state, begun
+    return program.fresh_state(), begun
+
+
+def begin_before(error: StepDamaged, begun: dict[str, Any], plan_again: Callable[[], Plan]) -> dict[str, Any]:
+    """Process 0: begin from the step before the damaged one; raises the error where that cannot be."""
+    move_aside(error, None if begun["own_step"] is None else Path(begun["restore_from"]))
+    return fix_start_at_a_whole_step(plan_again(), plan_again)
+
+
+def move_aside(error: StepDamaged, own_step: Path | None) -> None:
+    """Move the damaged step of this run aside, with loud lines. Raises the error where none is older, or it is another's."""
+    if own_step is None:
+        raise error
+    if not any(step < int(own_step.name) for step in layout.complete_steps(own_step.parent)):
+        raise StepDamaged(f"{error}\n{own_step.parent}: no step is older: restore one from a copy") from error
+    aside = layout.move_damaged_aside(own_step)
+    layout.say_on_stderr(f"{error}\n{own_step} is damaged: moved aside to {aside.name}, the step before it is used")
+
+
+def build_loop(
+    config: TrainerConfig, program: Program, state: TrainState, begun: dict[str, Any], held: ExitStack
+) -> Loop:
+    """The loop around its state. All processes build theirs together."""
     run_dir, trainer = Path(begun["run_dir"]), config.trainer
-    checkpoints = Checkpoints(run_dir / layout.CHECKPOINTS, config.checkpoint, merge_progress=merge_json)
-    from_process_zero(checkpoints.prepare)
-    restore_from = begun["restore_from"]
-    state = (
-        restore_state(layout.open_path(restore_from), program.state_target) if restore_from else program.fresh_state()
+    checkpoints = Checkpoints(
+        run_dir / layout.CHECKPOINTS,
+        config.checkpoint,
+        merge_progress=merge_json,
+        on_commit=partial(tell_the_log, config),
     )
+    from_process_zero(checkpoints.prepare)
     recorder = MetadataRecorder()
     recorder.record_run(Run.from_json(begun["run"]), config)
     topic = positions.from_json(begun["positions"])[config.dataset.topic_name]
-    progress = restored_progress(config, begun["progress"], restore_from)
+    progress = restored_progress(config, begun["progress"], begun["restore_from"])
     if begun["lost"]:
         progress.skipped[LOST_OFFSET] += begun["lost"]
     held.callback(finish_save, checkpoints)
@@ -201,6 +262,7 @@ def build_loop(config: TrainerConfig, program: Program, begun: dict[str, Any], h
         log_every_steps=trainer.log_every_steps,
         total_steps=trainer.max_steps,
         examples_before=progress.examples,
+        prometheus_address=trainer.prometheus_address,
     )
     held.callback(reporter.close)
     return Loop(
@@ -220,6 +282,15 @@ def build_loop(config: TrainerConfig, program: Program, begun: dict[str, Any], h
         dead_letters=JsonLines(run_dir / layout.dead_letters(process_index())),
         saved_step=begun["own_step"],
     )
+
+
+def tell_the_log(config: TrainerConfig, step_dir: Path) -> None:
+    """After a complete checkpoint, for tools that show a group's lag: that they cannot be told ends no run."""
+    held = positions.from_json((step_dir / layout.POSITIONS).read_bytes(), str(step_dir / layout.POSITIONS))
+    try:
+        commit_positions(config.dataset.log, held[config.dataset.topic_name])
+    except (LogError, ConfigError) as error:  # ConfigError: a password that cannot be read any more
+        layout.say_on_stderr(f"warning: step {step_dir.name} is saved, but {error}")
 
 
 def restored_progress(config: TrainerConfig, saved: str | None, step: str | None) -> Progress:

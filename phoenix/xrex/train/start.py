@@ -32,7 +32,8 @@ from xrex.train.config import TrainerConfig
 from xrex.utils.metadata import Run
 
 Kind = Literal["first", "child", "restart"]
-MAX_CONFIG_BYTES = 64 * 2**20
+MAX_CONFIG_MB = 64
+"""Of 2^20 bytes."""
 
 
 @dataclass(frozen=True)
@@ -272,8 +273,9 @@ def _trainer_config(config: Any) -> TrainerConfig:
 def _read(path: Path) -> bytes:
     try:
         # A path of an object store has no st_size.
-        if isinstance(path, Path) and path.stat().st_size > MAX_CONFIG_BYTES:
-            raise ConfigError(f"{path}: more than {MAX_CONFIG_BYTES // 2**20} MB; is this a config?")
+        size_mb = path.stat().st_size / 2**20 if isinstance(path, Path) else 0
+        if size_mb > MAX_CONFIG_MB:
+            raise ConfigError(f"{path}: {size_mb:,.1f} MB, more than {MAX_CONFIG_MB} MB; is this a config?")
         return path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
@@ -393,12 +395,14 @@ def _check_places(config: TrainerConfig, start_at: str | None) -> None:
             f"dataset.stop_at_timestamp = {time.isoformat()}: lies in the future; give a time that has passed"
         )
     if place is not None and place.kind == "positions":
+        fix = f"give a positions.json of a run that read {topic}"
         try:
             held = positions.from_json(_read(place.file), str(place.file))
         except CheckpointError as error:
-            raise ConfigError(f"--start-at = {start_at!r}: {error}") from None
+            raise ConfigError(f"--start-at = {start_at!r}: {error}; {fix}") from None
         if topic not in held:
-            raise ConfigError(f"--start-at = {start_at!r}: holds no topic '{topic}', only {', '.join(held) or 'none'}")
+            topics = ", ".join(held) or "none"
+            raise ConfigError(f"--start-at = {start_at!r}: holds no topic '{topic}', only {topics}; {fix}")
 
 
 def _check_same_origin(options: Options, run: Run, run_dir: Path, notes: list[str]) -> None:

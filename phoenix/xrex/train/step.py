@@ -17,6 +17,9 @@ from xrex.schema.batch import Batch
 from xrex.sharding.mesh import AXIS
 from xrex.train.state import TrainState
 
+LARGEST_GRADIENT = 1e15
+"""The square of 10,000 of these, summed, is below the largest float32: accumulators and second moments stay finite."""
+
 
 class StepReport(NamedTuple):
     """What a step tells the loop. Sums are over all devices, so every process decides alike."""
@@ -27,6 +30,7 @@ class StepReport(NamedTuple):
     examples: Any  # int32[]: rows with weight
     more: Any  # int32[]: processes whose stream may bring more
     stop: Any  # int32[]: processes that were told to stop
+    faults: Any  # int32[]: devices whose loss or gradients are not finite, or too large for the optimizers
     logits: Any  # float32[B, C, A]: from the weights before this step
 
 
@@ -42,7 +46,8 @@ def build_step(
 
     scratch  {arena: int32[V]} any contents, see sparse_update
     signals  int32[devices, 2], dealt over the devices: (stream may bring more, told to stop)
-    A batch of weight 0 over all devices changes nothing, not even the step counter; nor does one with a stop signal.
+    A batch of weight 0 over all devices changes nothing, not even the step counter; nor does one with a stop signal, or one
+    with faults.
     """
 
     def loss_of(params, rows, batch: Batch):
@@ -63,10 +68,13 @@ def build_step(
         )
 
         examples = jnp.sum(batch.weight > 0, dtype=jnp.int32)
-        grads, loss, weight, examples, signals = lax.psum((grads, loss, weight, examples, signals[0]), AXIS)
+        faults = 1 - (jnp.isfinite(loss) & all_usable((grads, row_grads))).astype(jnp.int32)
+        grads, loss, weight, examples, signals, faults = lax.psum(
+            (grads, loss, weight, examples, signals[0], faults), AXIS
+        )
         # A step in which a process is told to stop is no step: that process may have come without its rows, and a run
         # that goes on later must cut the batches that an undisturbed one cuts.
-        applied, scale = (examples > 0) & (signals[1] == 0), 1.0 / jnp.maximum(weight, 1e-6)
+        applied, scale = (examples > 0) & (signals[1] == 0) & (faults == 0), 1.0 / jnp.maximum(weight, 1e-6)
 
         params, dense_optimizer = dense_update(optimizer, state, jax.tree.map(lambda g: g * scale, grads), applied)
         tables, slots, used = {}, {}, {}
@@ -75,12 +83,12 @@ def build_step(
                 state.tables[a], state.slots[a], scratch[a], gathered[a], row_grads[a] * scale, row_rule, applied
             )
         step = state.step + applied.astype(jnp.int32)
-        report = StepReport(step, loss, weight, examples, signals[0], signals[1], logits)
+        report = StepReport(step, loss, weight, examples, signals[0], signals[1], faults, logits)
         return TrainState(step, params, dense_optimizer, tables, slots), used, report
 
     whole, rows = PartitionSpec(), PartitionSpec(AXIS)
     state_spec = TrainState(*[whole] * 3, *[rows] * 2)
-    report_spec = StepReport(*[whole] * 6, logits=rows)
+    report_spec = StepReport(*[whole] * 7, logits=rows)
     # check_vma=False: gradients stay each device's own until the one psum above, instead of being summed on the way.
     sharded = jax.shard_map(
         on_device,
@@ -90,6 +98,11 @@ def build_step(
         check_vma=False,
     )
     return jax.jit(sharded, donate_argnums=(0, 1))
+
+
+def all_usable(gradients: Any) -> jax.Array:
+    """bool[]: whether every number is finite and its square, summed over the duplicates of a batch, still is in float32."""
+    return jnp.all(jnp.stack([jnp.all(jnp.abs(g) < LARGEST_GRADIENT) for g in jax.tree.leaves(gradients)]))
 
 
 def embed(arenas: tuple[Arena, ...], rows: dict, batch: Batch) -> dict[str, dict]:

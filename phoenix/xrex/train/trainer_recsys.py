@@ -47,10 +47,13 @@ def _read_checkpoint_kafka_config(ctx: Any) -> tuple[str | None, int | None]:
     except FileNotFoundError:
         return None, None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
     dataset = mapping.get("dataset", mapping)
     if not isinstance(dataset, dict):
-        raise ConfigError(f"{path}: dataset: expected an object with topic_name and num_kafka_partitions")
+        raise ConfigError(
+            f"{path}: dataset = {shown(dataset)}: expected an object with topic_name and num_kafka_partitions; "
+            "restore the file, or choose another checkpoint"
+        )
     topic, partitions = dataset.get("topic_name"), dataset.get("num_kafka_partitions")
     problems = []
     if "topic_name" in dataset and not (isinstance(topic, str) and re.fullmatch(TOPIC_NAME, topic)):
@@ -78,7 +81,7 @@ def train(options: Options, *, dry_run: bool = False, print_config: bool = False
     # JAX and the rest of the program come in only now: a wrong config is reported in the time that reading it takes.
     from xrex.train.run import run
 
-    return run(config, chosen[0] if chosen else None)
+    return run(config, chosen[0] if chosen else None, plan_again=lambda: plan(options))
 
 
 def decide(options: Options, chosen: list[Plan], *, quiet: bool) -> TrainerConfig:

@@ -20,18 +20,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from xai_configlib import Config, ConfigError
 from xrex import errors
 from xrex.errors import RunError
 
+if TYPE_CHECKING:
+    import numpy as np
+
 T = TypeVar("T")
 
-INITIALIZATION_TIMEOUT_S = 60
-"""How long the processes wait for the last one to start."""
+JOIN_TIMEOUT_S = 25
+"""How long the processes wait for the last one to start; $PHOENIX_JOIN_TIMEOUT_S changes it."""
+CONNECT_TIMEOUT_S = 20
+"""How long JAX's connections may take once all are there."""
 BEAT_S = 1.0
 """Every process shows at this interval that it is there."""
 SILENT_BEATS = 10
@@ -73,39 +76,46 @@ def start_distributed() -> None:
 
     Reads JAX_NUM_PROCESSES (unset or 1: there are none), JAX_PROCESS_ID and JAX_COORDINATOR_ADDRESS ("HOST:PORT" of
     process 0), as scripts/run_multihost.sh sets them. Raises ConfigError if one is missing or wrong. If not all come
-    within INITIALIZATION_TIMEOUT_S, those that did end with a line and exit code 1. Starts this process's watchdog.
+    within PHOENIX_JOIN_TIMEOUT_S (default JOIN_TIMEOUT_S), those that did raise RunError, which names those that did
+    not. Starts this process's watchdog.
     """
     global _watchdog
-    count = _environment_int("JAX_NUM_PROCESSES", 1, None) if "JAX_NUM_PROCESSES" in os.environ else 1
+    count = _environment_int("JAX_NUM_PROCESSES", 1, default=1)
     if count == 1 or _is_distributed():
         return
     index = _environment_int("JAX_PROCESS_ID", 0, count - 1)
+    limit_s = _environment_int("PHOENIX_JOIN_TIMEOUT_S", 1, 86_400, default=JOIN_TIMEOUT_S)
     address = os.environ.get("JAX_COORDINATOR_ADDRESS", "")
-    if not address.rpartition(":")[2].isdecimal():
+    if not address.rpartition(":")[2].isdecimal() or _host_and_port(address)[1] > 65_535:
         raise ConfigError(f'JAX_COORDINATOR_ADDRESS = {address!r}: give "HOST:PORT" of process 0')
-    if index == 0 and _unreachable(address) is None:  # JAX itself may crash on this
-        raise ConfigError(f"JAX_COORDINATOR_ADDRESS = {address!r}: somebody listens there already; give a free port")
+    deadline = time.monotonic() + limit_s
     import jax
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # The preemption service takes SIGTERM away from the trainer, which stops all processes at the same step itself.
     jax.config.update("jax_enable_preemption_service", False)
     _abort_slowly()
-    limit = threading.Timer(INITIALIZATION_TIMEOUT_S, _give_up_waiting, (index, count, address))
+    if index == 0:
+        _await_others(count, address, deadline, limit_s)
+    else:
+        _call_process_0(index, count, address, deadline, limit_s)
+    limit = threading.Timer(CONNECT_TIMEOUT_S, _give_up_connecting, (index, count, address))
     limit.daemon = True
     limit.start()
     try:
+        while index and _unreachable(address):  # refused once, gRPC would try again only after 1 s
+            time.sleep(0.02)
         jax.distributed.initialize(
             address,
             count,
             index,
-            initialization_timeout=INITIALIZATION_TIMEOUT_S,
+            initialization_timeout=CONNECT_TIMEOUT_S,
             heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S,
             shutdown_timeout_seconds=SHUTDOWN_TIMEOUT_S,
         )
     finally:
         limit.cancel()
-    if (store := _key_value_store()) is not None:
+    if (store := _key_value_store(index)) is not None:
         _watchdog = _Watchdog(store, index, count, address)
     with _stdout_on_stderr():  # Gloo tells there who is connected
         # Gloo gives the first collective 30 s. Connect now, while all are here: later ones may wait for a slow process 0.
@@ -239,7 +249,7 @@ def gather_bytes(data: bytes) -> list[bytes]:
         return [data]
     from jax.experimental.multihost_utils import process_allgather
 
-    header = np.frombuffer(_LENGTH.pack(len(data)), np.uint8)
+    header = _uint8(_LENGTH.pack(len(data)))
     lengths = [_LENGTH.unpack(row.tobytes())[0] for row in process_allgather(header)]
     parts = [bytearray() for _ in lengths]
     for start in range(0, max(lengths), CHUNK_BYTES):
@@ -320,8 +330,7 @@ class _Watchdog:
             except Exception as error:
                 if self.ending:
                     return
-                nobody_failed = "DEADLINE_EXCEEDED" in str(error)
-                first = self._silence() if nobody_failed else RunError(_PROCESS_0_GONE)
+                first = self._silence() if _is_timeout(error) else RunError(_PROCESS_0_GONE)
         self.first = first
         self.first_known.set()
         if not (self.failed.wait(GRACE_S) and self.left.wait(CLEANUP_S)):
@@ -340,11 +349,10 @@ class _Watchdog:
         # JAX aborts us at once when process 0 dies, and its thread that sleeps in _abort_slowly answers no calls.
         if self.index and self.silent[0] and isinstance(_unreachable(self.address), ConnectionRefusedError):
             return RunError(_PROCESS_0_GONE)
-        gone = [str(process) for process, looks in self.silent.items() if looks >= SILENT_BEATS]
+        gone = [process for process, looks in self.silent.items() if looks >= SILENT_BEATS]
         if not gone:
             return None
-        who = f"process {gone[0]} has" if len(gone) == 1 else f"processes {', '.join(gone)} have"
-        error = RunError(f"{who} not answered for {SILENT_BEATS * BEAT_S:.0f} s: {_HINT}")
+        error = RunError(f"{_who(gone)} not answered for {SILENT_BEATS * BEAT_S:.0f} s: {_HINT}")
         if self.index:
             return error
         with contextlib.suppress(Exception):
@@ -354,21 +362,47 @@ class _Watchdog:
 
 _watchdog: _Watchdog | None = None
 _FIRST, _BEATS = "xrex/first", "xrex/beats/"
+_JOIN, _ALL_HERE, _STILL_HERE = b"xrex/join ", b"all here", b"."
+_JOIN_HINT = (
+    "see that it runs, with the same JAX_COORDINATOR_ADDRESS and JAX_NUM_PROCESSES; "
+    "where hosts start further apart, set PHOENIX_JOIN_TIMEOUT_S=SECONDS on all"
+)
 _HINT = "killed, out of memory, stopped or cut off; see its last lines and its machine, then go on from the checkpoint"
 _PROCESS_0_GONE = f"process 0 has gone without a word: {_HINT}"
 
 
-def _key_value_store() -> Any:
-    """JAX's client of the coordination service: private, but the one store that all processes reach."""
+def _who(processes: list[int]) -> str:
+    if len(processes) == 1:
+        return f"process {processes[0]} has"
+    return f"processes {', '.join(map(str, processes))} have"
+
+
+def _key_value_store(index: int) -> Any:
+    """JAX's client of the coordination service: private, but the one store that all processes reach.
+
+    None, with a warning, if this release of JAX does not let us use it as the watchdog does.
+    """
     try:
         from jax._src.distributed import global_state
 
         store: Any = global_state.client
-        _ = store.key_value_set_bytes, store.key_value_dir_get_bytes, store.blocking_key_value_get_bytes
+        mine = f"{_BEATS}{index}"
+        store.key_value_set_bytes(mine, b"0", allow_overwrite=True)
+        _ = dict(store.key_value_dir_get_bytes(_BEATS))[mine], store.wait_at_barrier
+        try:
+            store.blocking_key_value_get_bytes("xrex/nothing", 1)
+        except RuntimeError as error:
+            if not _is_timeout(error):
+                raise LookupError(str(error)) from None
         return store
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, TypeError, LookupError) as error:
         print(f"warning: no watchdog with this jax ({error}): see only the failing process's lines", file=sys.stderr)
         return None
+
+
+def _is_timeout(error: Exception) -> bool:
+    """Whether the key-value store says that nobody wrote the key in time."""
+    return "DEADLINE_EXCEEDED" in str(error)
 
 
 def _abort_slowly() -> None:
@@ -381,19 +415,103 @@ def _abort_slowly() -> None:
     libc.signal(signal.SIGABRT, ctypes.cast(libc.sleep, ctypes.c_void_p))
 
 
-def _give_up_waiting(index: int, count: int, address: str) -> None:
-    """End this process because not all have come; JAX would abort it a few seconds later."""
-    words = f"of {count} processes at least one has not come to {address} within {INITIALIZATION_TIMEOUT_S} s"
-    if index and (error := _unreachable(address)):
-        words = f"process 0 has not come to {address} ({error}), or has given up to wait for another"
-    _say_and_exit(RunError(f"{words}: see that all run, with the same JAX_COORDINATOR_ADDRESS and JAX_NUM_PROCESSES"))
+def _await_others(count: int, address: str, deadline: float, limit_s: int) -> None:
+    """Process 0: note who calls, and tell all once nobody is missing. Else raise RunError, as they do, naming who is.
+
+    It listens where JAX's service will in a moment: that one names nobody, and aborts all.
+    """
+    here: dict[int, socket.socket] = {}
+    with _listening(address) as door:
+        while len(here) < count - 1 and (left_s := deadline - time.monotonic()) > 0:
+            door.settimeout(min(left_s, BEAT_S))
+            with contextlib.suppress(OSError, ValueError):  # nobody called during this beat, or none of us
+                _let_in(door.accept()[0], here, count)
+            here = {process: line for process, line in here.items() if _is_there(line)}
+    missing = [process for process in range(1, count) if process not in here]
+    words = f"{_who(missing)} not come to {address} within {limit_s} s: {_JOIN_HINT}" if missing else ""
+    for line in here.values():
+        with contextlib.suppress(OSError):
+            line.sendall(_JOIN + (words.encode() or _ALL_HERE))
+        line.close()
+    if missing:
+        raise RunError(words)
+
+
+def _let_in(caller: socket.socket, here: dict[int, socket.socket], count: int) -> None:
+    """Note who calls, or tell it why not. Raises ValueError if it is none of us."""
+    caller.settimeout(BEAT_S)
+    _, _, numbers = caller.recv(64).partition(_JOIN)
+    process, its_count = map(int, numbers.split())
+    if its_count != count:
+        caller.sendall(_JOIN + b"JAX_NUM_PROCESSES = %d, process 0 has %d: give all the same" % (its_count, count))
+    elif process in (0, *here):
+        caller.sendall(_JOIN + b"JAX_PROCESS_ID = %d, which has come already: give each its own" % process)
+    else:
+        caller.setblocking(False)
+        here[process] = caller
+
+
+def _is_there(line: socket.socket) -> bool:
+    """Whether the process at the other end still waits; it hears from this that we are there."""
+    try:
+        line.send(_STILL_HERE)
+        return line.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def _call_process_0(index: int, count: int, address: str, deadline: float, limit_s: int) -> None:
+    """Another process: call process 0 until it answers that all are there; raise RunError with its words otherwise."""
+    answer, why = b"", "no answer"
+    while not answer and time.monotonic() < deadline:
+        try:
+            with socket.create_connection(_host_and_port(address), timeout=BEAT_S) as line:
+                line.sendall(_JOIN + b"%d %d" % (index, count))
+                line.settimeout(SILENT_BEATS * BEAT_S)
+                answer = b"".join(iter(lambda: line.recv(4096), b"")).partition(_JOIN)[2]
+        except OSError as error:
+            why = error
+        if not answer:
+            time.sleep(0.1)
+    if not answer:
+        gone = f"process 0 has not come to {address} within {limit_s} s ({why}), or has given up to wait for another"
+        raise RunError(f"{gone}: {_JOIN_HINT}")
+    if answer != _ALL_HERE:
+        raise RunError(answer.decode())
+
+
+def _listening(address: str) -> socket.socket:
+    """Process 0's socket, where JAX's service will listen."""
+    bind = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", f"[::]:{_host_and_port(address)[1]}")
+    try:
+        host, port = _host_and_port(bind)
+        if host != "::":
+            return socket.create_server((host, port), family=socket.getaddrinfo(host, port)[0][0])
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        return socket.create_server(("", port), family=family, dualstack_ipv6=both)
+    except (OSError, ValueError, OverflowError) as error:
+        why = f"process 0 cannot listen at {bind} ({error})"
+        raise ConfigError(f"JAX_COORDINATOR_ADDRESS = {address!r}: {why}; give a free port of its machine") from None
+
+
+def _give_up_connecting(index: int, count: int, address: str) -> None:
+    """End this process because not all have connected, though all had come; JAX would abort it a few seconds later."""
+    who = "process 0" if index and _unreachable(address) else f"at least one of {count} processes"
+    _say_and_exit(RunError(f"{who} has gone while all connected to {address}: {_HINT}"))
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def _unreachable(address: str) -> OSError | None:
     """Why nobody can be reached at HOST:PORT; None if somebody listens there."""
-    host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=BEAT_S).close()
+        socket.create_connection(_host_and_port(address), timeout=BEAT_S).close()
     except OSError as error:
         return error
     return None
@@ -442,7 +560,9 @@ def _raised_or_returned(x: Any) -> Any:
     return x
 
 
-def _environment_int(name: str, least: int, most: int | None) -> int:
+def _environment_int(name: str, least: int, most: int | None = None, *, default: int | None = None) -> int:
+    if default is not None and name not in os.environ:
+        return default
     text = os.environ.get(name, "")
     if not text.isdecimal() or int(text) < least or (most is not None and int(text) > most):
         raise ConfigError(
@@ -455,7 +575,7 @@ def _broadcast_bytes(kind: int, data: bytes) -> tuple[int, bytes]:
     """Process 0's kind and bytes on every process: first a header of fixed size, then the bytes in chunks."""
     from jax.experimental.multihost_utils import broadcast_one_to_all as broadcast_array
 
-    header = broadcast_array(np.frombuffer(_HEADER.pack(kind, len(data)), np.uint8))
+    header = broadcast_array(_uint8(_HEADER.pack(kind, len(data))))
     kind, length = _HEADER.unpack(header.tobytes())
     whole = bytearray()
     for start in range(0, length, CHUNK_BYTES):
@@ -463,15 +583,20 @@ def _broadcast_bytes(kind: int, data: bytes) -> tuple[int, bytes]:
     return kind, bytes(whole[:length])
 
 
-def _block(data: bytes, start: int, length: int) -> np.ndarray:
+def _block(data: bytes, start: int, length: int) -> "np.ndarray":
     """The chunk of `data` at `start`, zero-padded to the size it has on every process when the longest is `length`.
 
     Sizes are powers of two, so that few shapes are ever compiled.
     """
-    block = np.zeros(min(CHUNK_BYTES, 1 << (length - start - 1).bit_length()), np.uint8)
-    chunk = np.frombuffer(data[start : start + len(block)], np.uint8)
-    block[: len(chunk)] = chunk
-    return block
+    size = min(CHUNK_BYTES, 1 << (length - start - 1).bit_length())
+    return _uint8(data[start : start + size].ljust(size, b"\0"))
+
+
+def _uint8(data: bytes) -> "np.ndarray":
+    # numpy is imported where arrays travel: one process, and every `xrex config` command, must not wait for it.
+    import numpy as np
+
+    return np.frombuffer(data, np.uint8)
 
 
 def _encoded(x: Any) -> tuple[int, bytes]:
@@ -520,7 +645,7 @@ def _tree_to_bytes(tree: Any) -> bytes:
     return b"".join([_LENGTH.pack(len(skeleton)), skeleton, *(array.tobytes() for array in arrays)])
 
 
-def _skeleton(node: Any, path: str, arrays: list[np.ndarray]) -> Any:
+def _skeleton(node: Any, path: str, arrays: "list[np.ndarray]") -> Any:
     """The tree as JSON, with {"array": [dtype, shape]} for the arrays, which are appended to `arrays`."""
     if node is None or type(node) in (bool, int, float, str):
         return node
@@ -532,13 +657,17 @@ def _skeleton(node: Any, path: str, arrays: list[np.ndarray]) -> Any:
         raise TypeError(
             f"{path} is a {type(node).__name__}: broadcast a Config, bytes, or a dict, list or tuple of arrays"
         )
+    import numpy as np
+
     array = np.asarray(node)
     arrays.append(array)
     return {"array": [_dtype_name(array.dtype, path), array.shape]}
 
 
-def _dtype_name(dtype: np.dtype, path: str) -> str:
+def _dtype_name(dtype: "np.dtype", path: str) -> str:
     """A text that np.dtype reads back: "<i8", or "bfloat16" of the types that JAX adds."""
+    import numpy as np
+
     for name in (dtype.str, dtype.name):
         with contextlib.suppress(TypeError):
             if np.dtype(name) == dtype and not dtype.hasobject:
@@ -547,6 +676,8 @@ def _dtype_name(dtype: np.dtype, path: str) -> str:
 
 
 def _tree_from_bytes(payload: bytes) -> Any:
+    import numpy as np
+
     start = _LENGTH.size + _LENGTH.unpack_from(payload)[0]
     skeleton = json.loads(payload[_LENGTH.size : start])
     offset = start

@@ -2,6 +2,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -113,18 +114,28 @@ def test_a_checkpoint_that_is_none_is_a_config_error_that_names_it(steps, tmp_pa
         (tmp_path / "missing", "no such folder"),
         (tmp_path / "empty", "looked for commit_success.txt, for folders named by a step"),
         (steps / "20", "this step is incomplete \\(no config.json\\)"),
-        ("https://example.org/x", "only local paths, gs:// and s3://"),
+        ("https://example.org/x", "only local paths, gs:// and s3:// can be read; copy it to a local folder"),
     ]:
         with pytest.raises(ConfigError, match=f"{path}.*{says}"):
             layout.resolve(path, pytest.fail)
 
 
 def test_a_bucket_without_its_package_is_a_config_error():
-    pytest.importorskip("etils")
-    if "gcsfs" in sys.modules:
-        pytest.skip("gcsfs is installed")
-    with pytest.raises(ConfigError, match=r"gs://bucket/run: .*gcsfs"):
-        layout.resolve("gs://bucket/run", pytest.fail)
+    for address, package in {"gs://bucket/run": "gcsfs", "s3://bucket/run": "s3fs"}.items():
+        if find_spec(package) or find_spec("tensorflow"):
+            pytest.skip(f"{package} is installed")
+        for call in (layout.resolve, layout.open_path):
+            with pytest.raises(ConfigError) as caught:
+                call(address)
+            needs = f"{address[:5]} needs {package}: .venv/bin/pip install {package}"
+            assert str(caught.value) == f"checkpoint {address}: {needs}"
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3", "https"])
+def test_credentials_in_an_address_are_not_echoed(scheme):
+    with pytest.raises(ConfigError, match=rf"^checkpoint {scheme}://…@bucket/run: ") as caught:
+        layout.resolve(f"{scheme}://key:hunter2@bucket/run", pytest.fail)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_one_trainer_holds_a_run_folder(tmp_path):

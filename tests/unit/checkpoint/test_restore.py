@@ -84,7 +84,7 @@ def test_a_file_that_is_gone_is_an_error_naming_it(step, name):
 @pytest.mark.parametrize("name", ["positions.json", "progress.json"])
 def test_a_file_that_is_broken_is_an_error_naming_it(step, name):
     (step / name).write_text("{")
-    with pytest.raises(CheckpointError, match=f"{step}/{name}: not valid"):
+    with pytest.raises(CheckpointError, match=f"{step}/{name}: is not what was saved"):
         read_files(step)
 
 

@@ -81,7 +81,7 @@ def test_blame_of_a_section_and_of_a_field(lineage):
 
 def test_blame_of_an_unknown_field_names_the_nearest(lineage):
     line = refused("blame", lineage[1], "optimizer.sparse.learning_rat")
-    assert line == "optimizer.sparse.learning_rat: unknown field: did you mean optimizer.sparse.learning_rate?"
+    assert line == "optimizer.sparse.learning_rat: unknown field; did you mean optimizer.sparse.learning_rate?"
 
 
 def test_watch_once_tells_by_its_exit_code_whether_production_has_moved(lineage):
@@ -106,10 +106,20 @@ def test_fields_prints_every_field_with_type_unit_default_policy_and_doc():
         "trainer",
         *(
             f"trainer.{name}"
-            for name in ("name", "max_steps", "global_batch_size", "seed", "log_every_steps", "journal")
+            for name in (
+                "name",
+                "max_steps",
+                "global_batch_size",
+                "seed",
+                "log_every_steps",
+                "journal",
+                "prometheus_address",
+            )
         ),
     ]
-    assert refused("fields", "trainer.sed") == "trainer.sed: unknown field: did you mean trainer.seed?"
+    assert refused("fields", "trainer.sed") == "trainer.sed: unknown field; did you mean trainer.seed?"
+    assert refused("fields", "wheels") == "wheels: unknown field; xrex config fields lists them"
+    assert refused("fields", "a..b") == "'a..b' is no path of dotted names; write it as a.b.c"
 
 
 def test_fields_of_a_lists_entries_are_asked_for_by_the_list():
@@ -133,6 +143,26 @@ def test_check_and_show_keep_unknown_fields_on_request(tmp_path):
         kept = call(command, file, "--keep-unknown")
         assert "trainer.later = [1, 2]: unknown field, kept as it is" in kept.stderr
     assert json.loads(kept.stdout)["trainer"]["later"] == [1, 2]
+
+
+def test_unknown_fields_of_a_step_or_a_run_come_with_the_offer_to_keep_them_and_those_of_a_file_do_not(tmp_path):
+    newer = small_config().to_dict()
+    newer["trainer"]["later"] = 1
+    run = Run.first(name="newer", environment=ENVIRONMENT, start=START)
+    step = write_step(tmp_path / "run" / "checkpoints" / "10", newer, run)
+    for name in ("config.json", "run.json"):
+        (tmp_path / "run" / name).write_bytes((step / name).read_bytes())
+    unknown = "trainer.later = 1: unknown field"
+    for words in (["show"], ["check"], ["diff", step], ["blame"]):
+        for place in (step, tmp_path / "run"):
+            lines = refused(*words, place).splitlines()
+            file = (step if words == ["diff", step] else place) / "config.json"
+            assert lines == [
+                f"{file}: {unknown}",
+                f"{file}: did a newer release write it? --keep-unknown carries such fields along",
+            ]
+    for words in (["show"], ["check"]):
+        assert refused(*words, step / "config.json") == f"{step}/config.json: {unknown}"
 
 
 def test_import_prints_a_config_on_stdout_and_what_became_of_each_value_on_stderr(tmp_path):

@@ -45,6 +45,7 @@ class MemoryLog:
         self.silent: set[int] = set()
         self.polls = self.end_requests = 0
         self.closed = False
+        self.outages = 0
         self._turn = 0
 
     def append(self, *records: Record) -> None:
@@ -67,6 +68,9 @@ class MemoryLog:
     def offsets_at(self, kafka_partitions, timestamp_ms):
         later = {p: [r.offset for r in self.records[p] if r.timestamp_ms >= timestamp_ms] for p in kafka_partitions}
         return {p: min(found, default=self._end(p)) for p, found in later.items()}
+
+    def num_partitions(self):
+        return len(self.records)
 
     def assign(self, offsets):
         for p, offset in offsets.items():

@@ -201,6 +201,6 @@ def test_a_decoder_that_runs_out_of_memory_is_no_bad_record(monkeypatch):
     def exhausted(value):
         raise pa.ArrowMemoryError("malloc of 1 TB failed")
 
-    monkeypatch.setattr(arrow.pa.ipc, "open_stream", exhausted)
+    monkeypatch.setattr(arrow.pa, "RecordBatchStreamReader", exhausted)
     with pytest.raises(MemoryError):
         arrow.decode(b"x")

@@ -152,13 +152,15 @@ def test_a_parquet_file_is_read_by_the_names_of_its_columns(tmp_path):
 
 def test_what_is_no_parquet_or_lacks_a_column_is_refused(tmp_path):
     path = tmp_path / "events.parquet"
-    with pytest.raises(ConfigError, match=r"events\.parquet: not readable as Parquet"):
+    with pytest.raises(ConfigError, match=r"events\.parquet: not readable as Parquet: .*; check the path$"):
         read_events(path, ONE_ACTION)
     path.write_text("user,item\n")
-    with pytest.raises(ConfigError, match=r"events\.parquet: not readable as Parquet"):
+    with pytest.raises(ConfigError, match=r"events\.parquet: not readable as Parquet: .*; convert it to Parquet$"):
         read_events(path, ONE_ACTION)
     pq.write_table(pa.table({"user": [1]}), path)
-    with pytest.raises(ConfigError, match="no column 'event_time_ms'; they have 'user'"):
+    with pytest.raises(
+        ConfigError, match="no column 'event_time_ms'; they have 'user'; name yours with --user-column, "
+    ):
         read_events(path, ONE_ACTION)
 
 

@@ -301,12 +301,14 @@ def test_an_example_batch_is_all_padding_in_the_shapes_of_every_batch():
     ("changes", "words"),
     [
         ({"features": (*FEATURES, feature("x", "user", "x", table="nowhere"))}, "feature 'x': table = 'nowhere'"),
-        ({"features": (*FEATURES, feature("x", "candidate", "click", "float"))}, "would tell the model the answer"),
-        ({"features": (*FEATURES, feature("x", "candidate", "user_id"))}, "'user' and 'x' read the column 'user_id' in two ways"),
-        ({"features": (*FEATURES, feature("user", "user", "other"))}, "features: the name 'user' is given twice"),
-        ({"features": (*FEATURES, feature("x", "user", "weight", "float"))}, "is the row's own, not an input"),
-        ({"features": (*FEATURES, feature("x", "user", "s", id_type="string", table="direct"))}, "string ids are hashes"),
-        ({"actions": ("click", "click")}, "actions: the name 'click' is given twice"),
+        ({"features": (*FEATURES, feature("x", "candidate", "click", "float"))}, "would tell the model the answer; remove the feature"),
+        ({"features": (*FEATURES, feature("x", "candidate", "user_id"))}, "'user' and 'x' read the column 'user_id' in two ways; give both"),
+        ({"features": (*FEATURES, feature("user", "user", "other"))}, "features: the name 'user' is given twice; rename one"),
+        ({"features": (*FEATURES, feature("x", "user", "weight", "float"))}, "is the row's own, not an input; remove the feature"),
+        ({"features": (*FEATURES, feature("x", "user", "x", "float", table="direct"))}, "a float feature has no table; remove table"),
+        ({"tables": (TableSpec(name="t", num_embeddings=1, embedding_dim=1, salts=(0, -1)),)}, "'t': the salt -1 is no unsigned"),
+        ({"features": (*FEATURES, feature("x", "user", "s", id_type="string", table="direct"))}, "string ids are hashes.*; give the table salts"),
+        ({"actions": ("click", "click")}, "actions: the name 'click' is given twice; rename one"),
     ],
 )  # fmt: skip
 def test_a_config_that_contradicts_itself_is_refused(changes, words):

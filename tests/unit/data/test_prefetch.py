@@ -1,5 +1,6 @@
 import threading
 import time
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -156,3 +157,14 @@ def test_close_ends_a_thread_whose_queue_is_full_and_one_that_waits():
         stream.close()
         assert time.monotonic() - began < 1
         assert log.closed
+
+
+def test_partitions_that_the_topic_gets_while_it_is_read_are_told_once():
+    log = MemoryLog([event(o) for o in range(4)])
+    config = small_config(stop_at_end=False)
+    stream = Stream(config, positions=start_positions(config, log=log).partitions, partitions=[0], rows=4, log=log)
+    with closing(stream):
+        stream.next()
+        assert stream.new_partitions() is None
+        log.records[1] = []
+        assert [stream.new_partitions(), stream.new_partitions()] == [2, None]

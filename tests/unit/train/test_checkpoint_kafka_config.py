@@ -78,13 +78,16 @@ def test_bytes_that_are_no_text_and_a_folder_in_the_files_place_are_refused(tmp_
     refused(tmp_path, b"\xff\xfe{}")
     (tmp_path / "config.json").unlink()
     (tmp_path / "config.json").mkdir()
-    with pytest.raises(ConfigError, match=r"config\.json: cannot be read: Is a directory"):
+    with pytest.raises(ConfigError, match=r"config\.json: cannot be read: Is a directory; check the path"):
         _read_checkpoint_kafka_config(context(tmp_path))
 
 
-@pytest.mark.parametrize("dataset", [None, [], "engagements", 3])
-def test_a_dataset_that_is_no_object_is_refused(tmp_path, dataset):
-    assert "dataset: expected an object" in refused(tmp_path, {"dataset": dataset})
+@pytest.mark.parametrize(("dataset", "shown"), [(None, "null"), ([], "[]"), ("engagements", "'engagements'"), (3, "3")])
+def test_a_dataset_that_is_no_object_is_refused(tmp_path, dataset, shown):
+    assert refused(tmp_path, {"dataset": dataset}).endswith(
+        f"config.json: dataset = {shown}: expected an object with topic_name and num_kafka_partitions; "
+        "restore the file, or choose another checkpoint"
+    )
 
 
 @pytest.mark.parametrize("topic", [None, "", 7, True, ["clicks"], "two words", "x" * 250, "a\nb"])

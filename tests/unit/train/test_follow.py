@@ -46,7 +46,8 @@ def child(config) -> Run:
 def looks(production, run=None, said=None, **options):
     run = run or child(small_config())
     arguments = {"every_s": 60.0, "keep_unknown": False, "say": (said if said is not None else []).append} | options
-    return follow.drift(follow.inherited_config(run, "run.json"), run, str(production), **arguments)
+    inherited = follow.inherited_config(run, "run.json", str(production))
+    return follow.drift(inherited, run, str(production), **arguments)
 
 
 def test_a_newer_step_with_another_value_is_told_with_the_difference(production, sleeps):
@@ -93,9 +94,12 @@ def test_a_field_of_a_newer_production_is_a_difference_where_it_is_kept(producti
 
 
 def test_a_run_that_inherited_nothing_has_nothing_to_compare():
-    with pytest.raises(ConfigError, match=r"run.json: this run began from no checkpoint"):
-        follow.inherited_config(PRODUCTION, "run.json")
+    with pytest.raises(
+        ConfigError, match=r"run.json: this run began from no checkpoint: .*; name a run begun with --checkpoint"
+    ):
+        follow.inherited_config(PRODUCTION, "run.json", "production")
     old = json.loads(child(small_config()).to_json())
     del old["parent"]["config"]
-    with pytest.raises(ConfigError, match="did not keep the inherited config"):
-        follow.inherited_config(Run.from_json(json.dumps(old)), "run.json")
+    with pytest.raises(ConfigError, match="did not keep the inherited config") as caught:
+        follow.inherited_config(Run.from_json(json.dumps(old)), "run.json", "my production")
+    assert str(caught.value).endswith("; compare by hand: xrex config diff /production/10 'my production'")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xai_configlib import ConfigError
+from xai_configlib import ConfigError, SecretRef
 from xrex.data.config import DatasetConfig
 from xrex.data.log.config import DirectoryLog, KafkaLog
 from xrex.data.log.security import client_settings
@@ -423,14 +423,18 @@ def test_a_config_of_ours_is_not_imported():
         ("dataset.topic_name", REMOVED, "dataset.topic_name: missing; expected the name of the topic to read"),
         ("dataset.topic_name", None, "dataset.topic_name = null: missing; expected the name of the topic to read"),
         ("dataset.topic_name", 7, "dataset.topic_name = 7: expected a string"),
-        ("dataset.topic_name", "two words", "dataset.topic_name = 'two words': must match"),
+        ("dataset.topic_name", "two words", "dataset.topic_name = 'two words': expected 1 to 249 of"),
         ("dataset.num_kafka_partitions", None, "dataset.num_kafka_partitions = null: missing; expected the partitions"),
         ("dataset.num_kafka_partitions", True, "dataset.num_kafka_partitions = true: expected an integer"),
         ("dataset.num_kafka_partitions", "8", "dataset.num_kafka_partitions = '8': expected an integer"),
         ("dataset.num_kafka_partitions", 0, "dataset.num_kafka_partitions = 0: must be at least 1"),
         ("dataset.history_seq_len", 0, "dataset.history_seq_len = 0: must be at least 1"),
-        ("dataset.bootstrap_servers", "cluster-a", "dataset.bootstrap_servers = 'cluster-a': must match"),
-        ("dataset.sasl_mechanism", "GSSAPI", "dataset.sasl_mechanism = 'GSSAPI': expected one of PLAIN, SCRAM"),
+        (
+            "dataset.bootstrap_servers",
+            "cluster-a",
+            "dataset.bootstrap_servers = 'cluster-a': expected HOST:PORT[,HOST:PORT]",
+        ),
+        ("dataset.sasl_mechanism", "GSSAPI", "dataset.sasl_mechanism: expected one of PLAIN, SCRAM"),
         ("dataset.output_vocab_size", 65, "dataset.output_vocab_size = 65: at most 63 actions fit here"),
         ("dataset.output_vocab_size", True, "dataset.output_vocab_size = true: expected an integer from 1 on"),
         (f"{HASH_KEYS}.item_id_table_size", 2**31, f"{HASH_KEYS}.item_id_table_size = 2147483648: must be less than"),
@@ -472,6 +476,11 @@ def test_more_actions_than_bits_are_refused_by_our_dataset_too():
     dataset.replace(actions=tuple(f"a{index}" for index in range(63)))
     with pytest.raises(ConfigError, match="at most 63"):
         DatasetConfig(**{**dict(dataset), "actions": tuple(f"a{index}" for index in range(64))})
+
+
+def test_a_bearer_token_is_referred_to_by_a_variable_of_its_own():
+    security = imported({"dataset.sasl_mechanism": "OAUTHBEARER"}).config.dataset.log.security
+    assert (security.token, security.password) == (SecretRef(env="KAFKA_TOKEN"), None)
 
 
 def test_of_64_logits_the_first_is_no_action():

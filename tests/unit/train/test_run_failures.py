@@ -89,7 +89,7 @@ def test_a_folder_in_which_another_trainer_wrote_since_the_plan_was_made_is_left
     nothing = {"restore_from": None, "earlier": None, "checkpoint": None, "start_at": None, "reconciliation": None}
     planned = Plan("first", config, tmp_path, provenance={}, anew={}, given={}, **nothing)
     with ExitStack() as held, pytest.raises(RunError, match=r"another process has trained here .*; start again"):
-        begin(planned, held)
+        begin(planned, held, lambda: planned)
     assert (tmp_path / "summary.json").read_text() == "of the other one"
 
 

@@ -65,6 +65,7 @@ def child_dir(run_dir, config, tmp_path):
 
 def first_run():
     origins = {"trainer.max_steps": "default", "dataset.topic_name": "file", "dataset.log.path": "default"}
+    origins["trainer.prometheus_address"] = "default"
     return Run.first(name="x", environment=ENVIRONMENT, start=START, provenance=origins)
 
 
@@ -104,10 +105,18 @@ def test_problems_of_the_file_and_of_the_command_line_are_reported_together(tmp_
     lines = refused(plan_first, Options(config=path, overrides=overrides), path).splitlines()
     assert lines == [
         "command line: trainer.max_step: unknown field; did you mean max_steps?",
-        "command line: 'no equals sign': no override; write it as a.b.c=value",
+        "command line: no override; write it as a.b.c=value",  # what has no field's name may be a secret
         f"{path}: dataset.codec = 7: expected one of arrow, json",
         "command line: trainer.seed = 'x': expected an integer",
     ]
+
+
+def test_a_file_far_too_large_for_a_config_is_not_read(tmp_path):
+    path = tmp_path / "events.parquet"
+    with path.open("wb") as sparse:
+        sparse.truncate(1234 * 2**20 + 2**19)
+    said = refused(plan, Options(config=path))
+    assert said == f"{path}: 1,234.5 MB, more than 64 MB; is this a config?"
 
 
 def test_nothing_to_run_names_the_three_ways_to_begin(tmp_path):
@@ -260,11 +269,8 @@ def test_a_restart_may_change_what_is_of_one_start_and_says_so(run_dir):
         ("dataset.log.path", "/elsewhere", "allowed"),
         ("trainer.max_steps", 90, "allowed"),
     ]
-    assert planned.provenance == {
-        "trainer.max_steps": "override",
-        "dataset.topic_name": "file",
-        "dataset.log.path": "override",
-    }
+    changed = {"trainer.max_steps": "override", "dataset.log.path": "override"}
+    assert planned.provenance == first_run().provenance | changed
 
 
 def test_what_a_section_on_the_command_line_changes_comes_from_there(run_dir):
@@ -419,7 +425,8 @@ def test_a_child_gives_what_it_overrides_and_what_its_release_adds(run_dir, conf
     del written["evaluation"]["window_examples"]  # a field that came after the checkpoint
     (run_dir / "checkpoints" / "20" / "config.json").write_text(json.dumps(written))
     planned = plan(Options(checkpoint=str(run_dir), overrides=("trainer.max_steps=99",)))
-    assert planned.anew == {"trainer.max_steps": "override", "evaluation.window_examples": "default"}
+    never_inherited = {"trainer.prometheus_address": "default"}
+    assert planned.anew == {"trainer.max_steps": "override", "evaluation.window_examples": "default"} | never_inherited
     assert planned.inherited == config
 
 
@@ -435,9 +442,12 @@ def test_positions_of_a_file_must_be_of_this_topic(file, tmp_path):
     given = tmp_path / "positions.json"
     given.write_text(positions.to_json({"shares": TopicPositions("shares", None, {0: PartitionPosition(3)})}))
     said = refused(plan, Options(config=file, start_at=f"positions:{given}"))
-    assert said == f"--start-at = 'positions:{given}': holds no topic 'clicks', only shares"
+    fix = "give a positions.json of a run that read clicks"
+    assert said == f"--start-at = 'positions:{given}': holds no topic 'clicks', only shares; {fix}"
     given.write_text("{")
-    assert "not valid JSON" in refused(plan, Options(config=file, start_at=f"positions:{given}"))
+    said = refused(plan, Options(config=file, start_at=f"positions:{given}"))
+    assert "not valid JSON" in said
+    assert said.endswith(f"; {fix}")
 
 
 def test_a_time_to_stop_at_must_have_passed(file):

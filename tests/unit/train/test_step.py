@@ -93,6 +93,35 @@ def test_a_step_in_which_a_process_is_told_to_stop_changes_nothing(trainer):
     assert (int(report.step), int(report.examples), int(report.stop)) == (1, 8, 1)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e38])
+@pytest.mark.parametrize("where", ["feature", "label"])
+def test_a_batch_whose_loss_or_gradients_are_not_finite_changes_nothing_and_is_reported(trainer, value, where):
+    trainer.step(random_batch(CONFIG, 0))
+    before = copied(trainer.state)
+    batch = random_batch(CONFIG, 1)
+    if where == "label":
+        batch.labels[batch.label_mask] = value
+    else:
+        next(array for array in batch.candidates.values() if array.dtype == np.float32)[0, 0] = value
+    report = trainer.step(batch)
+    assert_bit_equal(trainer.state, before)
+    assert (int(report.step), int(report.examples), int(report.faults)) == (1, 8, 1)
+    after = trainer.step(random_batch(CONFIG, 2))
+    assert (int(after.step), int(after.faults)) == (2, 0)
+
+
+def test_a_fault_on_one_device_leaves_the_state_of_all_as_it_was():
+    trainer = Trainer(config("mesh.num_devices=4"))
+    trainer.step(random_batch(CONFIG, 0))
+    before = copied(trainer.state)
+    batch = random_batch(CONFIG, 1)
+    batch.labels[0] = np.inf  # a row of device 0
+    batch.label_mask[0] = True
+    report = trainer.step(batch)
+    assert_bit_equal(trainer.state, before)
+    assert (int(report.step), int(report.faults)) == (1, 1)
+
+
 def test_step_counter_and_schedule_advance_once_a_step(trainer):
     """Warm-up begins at a rate of 0: the first step moves no dense weight, an empty batch does not move the schedule."""
     fresh = copied(trainer.state.params)

@@ -1,8 +1,12 @@
 """One process: the same calls, no JAX. Several: tests/multihost/test_broadcast_processes.py."""
 
+import contextlib
+import socket
 import subprocess
 import sys
-from types import ModuleType
+import threading
+import time
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -53,10 +57,22 @@ assert "jax" not in sys.modules
             {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1", "JAX_COORDINATOR_ADDRESS": "host"},
             """JAX_COORDINATOR_ADDRESS = 'host': give "HOST:PORT" of process 0""",
         ),
+        (
+            {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1", "JAX_COORDINATOR_ADDRESS": "host:65536"},
+            """JAX_COORDINATOR_ADDRESS = 'host:65536': give "HOST:PORT" of process 0""",
+        ),
+        (
+            {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1", "PHOENIX_JOIN_TIMEOUT_S": "0"},
+            "PHOENIX_JOIN_TIMEOUT_S = '0': give a whole number from 1 to 86400",
+        ),
+        (
+            {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1", "PHOENIX_JOIN_TIMEOUT_S": "1.5"},
+            "PHOENIX_JOIN_TIMEOUT_S = '1.5': give a whole number from 1 to 86400",
+        ),
     ],
 )
 def test_a_wrong_environment_is_named_before_anything_starts(monkeypatch, environment, words):
-    for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS"):
+    for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS", "PHOENIX_JOIN_TIMEOUT_S"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -77,10 +93,138 @@ exit_now(7)
     assert (done.returncode, done.stdout) == (7, "said")
 
 
-def test_without_jaxs_store_there_is_a_warning_and_no_watchdog(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "jax", ModuleType("jax"))
-    assert utils._key_value_store() is None
-    assert capsys.readouterr().err.startswith("warning: no watchdog with this jax (")
+@pytest.fixture
+def address(monkeypatch) -> str:
+    """Where process 0 of these tests listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    monkeypatch.setenv("JAX_COORDINATOR_BIND_ADDRESS", address)
+    return address
+
+
+def said_by(address: str, *processes: tuple[int, int], limit_s: int = 5, before=lambda: None) -> list[str]:
+    """What each of the processes (number, JAX_NUM_PROCESSES), which call in this order, says; process 0 is the first."""
+    said = [""] * len(processes)
+
+    def process(at: int, index: int, count: int) -> None:
+        meet = utils._call_process_0 if index else lambda _, *how: utils._await_others(*how)
+        try:
+            meet(index, count, address, time.monotonic() + limit_s, limit_s)
+        except (RunError, ConfigError) as error:
+            said[at] = str(error)
+
+    threads = [threading.Thread(target=process, args=(at, *who)) for at, who in enumerate(processes)]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.1)
+        before()
+    for thread in threads:
+        thread.join()
+    return said
+
+
+def test_all_go_on_once_the_last_has_come(address):
+    assert said_by(address, (0, 3), (2, 3), (1, 3)) == [""] * 3
+
+
+def test_all_who_came_name_those_who_did_not(address):
+    words = f"processes 1, 3 have not come to {address} within 1 s: see that it runs, "
+    for said in said_by(address, (0, 4), (2, 4), limit_s=1):
+        assert said.startswith(words)
+
+
+def test_without_process_0_the_others_say_why_it_cannot_be_reached(address):
+    said = said_by(address, (1, 2), limit_s=1)[0]
+    assert said.startswith(
+        f"process 0 has not come to {address} within 1 s ([Errno 111] Connection refused), or has given"
+    )
+
+
+def test_a_stranger_at_the_door_is_no_process_and_keeps_nobody_out(address):
+    lines = []
+
+    def knock():
+        for hello in (b"GET / HTTP/1.1\r\n\r\n", b"xrex/join one 2", b""):
+            with contextlib.suppress(OSError):
+                lines.append(socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))))
+                lines[-1].sendall(hello)
+
+    assert said_by(address, (0, 2), (1, 2), limit_s=20, before=knock) == [""] * 2
+    for line in lines:
+        line.close()
+
+
+@pytest.mark.parametrize(
+    ("stray", "words"),
+    [
+        ((1, 3), "JAX_PROCESS_ID = 1, which has come already: give each its own"),
+        ((0, 2), "process 0 cannot listen at {address} ("),
+        ((2, 4), "JAX_NUM_PROCESSES = 4, process 0 has 3: give all the same"),
+    ],
+)
+def test_a_process_that_was_started_wrongly_hears_why_and_the_others_wait_on(address, stray, words):
+    said = said_by(address, (0, 3), (1, 3), stray, (2, 3))
+    assert words.format(address=address) in said.pop(2)
+    assert said == [""] * 3
+
+
+def test_somebody_else_at_process_0s_address_is_not_taken_for_it(address):
+    with socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))) as other:
+
+        def answer():
+            with contextlib.suppress(OSError):
+                while True:
+                    with other.accept()[0] as line:
+                        line.sendall(b"\0\0\x12\4")
+
+        threading.Thread(target=answer, daemon=True).start()
+        said = said_by(address, (1, 2), limit_s=1)[0]
+        other.shutdown(socket.SHUT_RDWR)
+    assert said.startswith(f"process 0 has not come to {address} within 1 s (")
+
+
+class OlderStore:
+    """The calls of another release of JAX."""
+
+    def wait_at_barrier(self, barrier_id, timeout_in_ms): ...
+
+    def key_value_set_bytes(self, key, value): ...
+
+
+class OtherWords(OlderStore):
+    """The same calls, and another error for a key that nobody wrote."""
+
+    def key_value_set_bytes(self, key, value, allow_overwrite=False): ...
+
+    def key_value_dir_get_bytes(self, key):
+        return [("xrex/beats/1", b"0")]
+
+    def blocking_key_value_get_bytes(self, key, timeout_in_ms):
+        raise RuntimeError("no such key")
+
+
+@pytest.mark.parametrize(
+    ("private", "why"),
+    [
+        (None, "jax._src.distributed"),
+        ({}, "cannot import name 'global_state'"),
+        ({"global_state": SimpleNamespace(client=None)}, "no attribute 'key_value_set_bytes'"),
+        ({"global_state": SimpleNamespace(client=OlderStore())}, "'allow_overwrite'"),
+        ({"global_state": SimpleNamespace(client=OtherWords())}, "no such key"),
+    ],
+)
+def test_with_a_jax_that_has_another_store_there_is_a_warning_and_no_watchdog(monkeypatch, capsys, private, why):
+    """`private` are the names in JAX's private module; None: there is no such module."""
+    name = "jax._src.distributed"
+    module = None if private is None else ModuleType(name)
+    if module:
+        vars(module).update(private)
+    monkeypatch.setitem(sys.modules, name, module)
+    assert utils._key_value_store(1) is None
+    warning = capsys.readouterr().err
+    assert warning.startswith("warning: no watchdog with this jax (")
+    assert why in warning
 
 
 arrays = st.sampled_from(["<i8", ">i4", "<u8", "<f8", "<f2", "?", "<U3"]).flatmap(

@@ -94,7 +94,9 @@ class FolderSource(Source):
 
 @configclass(tag="SampleDataset", policy="may_change")
 class Dataset(Config):
-    topic_name: str = field(policy="from_checkpoint", pattern=r"^[A-Za-z0-9._-]{1,249}$")
+    topic_name: str = field(
+        policy="from_checkpoint", pattern=r"^[A-Za-z0-9._-]{1,249}$", pattern_words="1 to 249 of A-Z a-z 0-9 . _ -"
+    )
     """Topic."""
     num_kafka_partitions: int = field(policy="from_checkpoint", ge=1)
     """Partitions."""

@@ -15,10 +15,18 @@ from sample_configs import (
 
 from xai_configlib import ConfigError, SecretRef, apply_overrides, overridden_paths
 
+SECRET = "example-password-1"
+
 
 @pytest.fixture
 def run():
     return SampleRun.from_json(base())
+
+
+def refused(run, override):
+    with pytest.raises(ConfigError) as caught:
+        apply_overrides(run, [override])
+    return str(caught.value)
 
 
 def at(config, path):
@@ -103,12 +111,40 @@ def test_an_override_of_a_field_that_the_file_gives_under_a_former_name():
     [
         ("dataset.bacth_size=4", "dataset.bacth_size: unknown field; did you mean batch_size?"),
         ("datset.batch_size=4", "datset: unknown field; did you mean dataset?"),
-        ("dataset.batch_size.x=4", "dataset.batch_size.x: unknown path, dataset.batch_size has no parts"),
-        ("dataset.features.9.column=x", 'dataset.features."9": unknown entry, dataset.features has entries 0 to 3'),
         (
-            "dataset.source=FolderSorce",
-            "dataset.source = 'FolderSorce': expected one of BrokerSource, FolderSource; did you mean FolderSource?",
+            "dataset.batch_size.x=4",
+            "dataset.batch_size.x: unknown path, dataset.batch_size has no parts; end the path at dataset.batch_size",
         ),
+        (
+            "dataset.features.9.column=x",
+            "dataset.features[9]: unknown entry, dataset.features has entries 0 to 3; an override adds no entry; "
+            "give the whole list",
+        ),
+        (
+            "dataset.features.item.column=x",
+            "dataset.features.item: unknown entry, dataset.features has entries 0 to 3; an override adds no entry; "
+            "give the whole list",
+        ),
+        (
+            "dataset.source=FolderSorce",  # not shown: a source holds a password
+            "dataset.source: expected an object in JSON, or the name of a class: BrokerSource, FolderSource; "
+            "did you mean FolderSource?",
+        ),
+        ("model=Modell", "model = 'Modell': expected an object in JSON, or the name of a class: SampleModel"),
+        ("model=null", "model = null: expected an object in JSON, or the name of a class: SampleModel"),
+        (
+            "dataset.features.0=3",
+            "dataset.features[0] = 3: expected an object in JSON, or the name of a class: SampleFeature",
+        ),
+        (
+            "dataset.source.__class=FolderSource",
+            "dataset.source.__class: unknown field; write dataset.source=FolderSource",
+        ),
+        (
+            "dataset.source.__class=Folder",
+            "dataset.source.__class: unknown field; write dataset.source=CLASS with one of BrokerSource, FolderSource",
+        ),
+        ("__class=SampleRun", "__class: unknown field; leave it out"),
         (
             "dataset.batch_size=four",
             "dataset.batch_size = 'four': expected an integer",
@@ -128,7 +164,7 @@ def test_an_override_of_a_field_that_the_file_gives_under_a_former_name():
             + "[" * 118
             + "…: expected a list in JSON: is nested too deep, or too large to read",
         ),
-        ("dataset.batch_size", "'dataset.batch_size': no override; write it as a.b.c=value"),
+        ("dataset.batch_size", "dataset.batch_size: no override; write it as a.b.c=value"),
         ("dataset..batch_size=1", "'dataset..batch_size' is no path of dotted names; write it as a.b.c=value"),
         ("=1", "'' is no path of dotted names; write it as a.b.c=value"),
         ('dataset.batch_size="4"', "dataset.batch_size = '4': expected an integer; write it without quotes"),
@@ -140,9 +176,7 @@ def test_an_override_of_a_field_that_the_file_gives_under_a_former_name():
     ],
 )
 def test_a_wrong_override_names_the_command_line(run, override, line):
-    with pytest.raises(ConfigError) as caught:
-        apply_overrides(run, [override])
-    assert str(caught.value) == f"command line: {line}"
+    assert refused(run, override) == f"command line: {line}"
 
 
 def test_every_wrong_override_is_reported(run):
@@ -157,17 +191,66 @@ def test_a_secret_on_the_command_line_is_not_echoed(run):
         "dataset.source.security.pasword=hunter2",
         "dataset.source.security.keys=hunter2",
         'dataset.source.security.password="hunter2"',
+        "dataset.source.security.password.hunter2=1",
+        'dataset.source.security={"password" "hunter2"}',
     ):
-        with pytest.raises(ConfigError) as caught:
-            apply_overrides(run, [override])
-        assert "hunter2" not in str(caught.value)
+        assert "hunter2" not in refused(run, override)
+
+
+@pytest.mark.parametrize("section", ["dataset.source.security", "dataset.source", "dataset"])
+def test_a_secret_for_a_section_around_its_field_is_not_echoed(run, section):
+    line = refused(run, f"{section}={SECRET}")
+    assert line.startswith(f"command line: {section}: expected an object in JSON, or the name of a class: ")
+    assert SECRET not in line
+
+
+@pytest.mark.parametrize("field", ["protocol", "username.first", "__class"])
+def test_a_secret_for_the_field_beside_its_own_is_not_echoed(run, field):
+    assert SECRET not in refused(run, f"dataset.source.security.{field}={SECRET}")
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        (f"dataset.source.security.password:{SECRET}", "dataset.source.security.password: no override"),
+        (f"dataset.source.security.password {SECRET}", "dataset.source.security.password: no override"),
+        (f"dataset.source.security.password{SECRET}", "dataset.source.security: no override"),
+        (f"dataset.source.security.{SECRET}", "dataset.source.security: no override"),
+        (SECRET, "no override"),  # what a blank has cut off
+        (SECRET.replace("-", ""), "no override"),
+        (SECRET.replace("-", "."), "no override"),
+        (f'{{"password": "{SECRET}"}}', "no override"),
+        (f'{{"password": "{SECRET}=="}}', "'…' is no path of dotted names"),
+        (
+            f"dataset.source.security.password: {SECRET}==",
+            "'dataset.source.security.password…' is no path of dotted names",
+        ),
+    ],
+)
+def test_of_a_word_that_is_no_override_only_the_names_of_fields_are_shown(run, word, line):
+    assert refused(run, word) == f"command line: {line}; write it as a.b.c=value"
+    with pytest.raises(ConfigError) as caught:
+        overridden_paths([word])
+    assert SECRET not in str(caught.value)
+
+
+def test_of_a_step_beside_a_secret_only_the_name_is_shown(run):
+    above = "dataset.source.security"
+    assert refused(run, f"{above}.password:{SECRET}==") == (
+        f"command line: {above}.password: unknown field; write it as {above}.password=value"
+    )
+    assert refused(run, f"{above}.pasword:{SECRET}==").startswith(f"command line: {above}.pasword: unknown field")
+    assert refused(run, f"{above}.+{SECRET}==") == f"command line: {above}: unknown field"
 
 
 def test_a_node_of_unknown_class_asks_for_the_class():
     with pytest.raises(ConfigError, match=r"command line: __class: missing; expected one of"):
         apply_overrides({}, ["x=1"])
-    with pytest.raises(ConfigError, match=r"dataset: the file holds a value here that has no parts"):
+    fix = "the file holds a value here that has no parts; make it"
+    with pytest.raises(ConfigError, match=f"dataset: {fix} an object in the file"):
         apply_overrides({"dataset": 3}, ["dataset.batch_size=1"], cls=SampleRun)
+    with pytest.raises(ConfigError, match=f"dataset.features: {fix} a list in the file"):
+        apply_overrides({"dataset": {"features": 3}}, ["dataset.features.0.column=a"], cls=SampleRun)
 
 
 def test_the_overridden_paths_are_known():

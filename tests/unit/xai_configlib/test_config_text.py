@@ -11,6 +11,8 @@ from sample_configs import SampleRun, base
 
 from xai_configlib import ConfigError, load_text
 
+UNREADABLE = "cannot be read; correct it, or write it in quotes"
+
 
 def fault_of(text):
     with pytest.raises(ConfigError) as caught:
@@ -23,8 +25,8 @@ def fault_of(text):
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        (b"", "is empty"),
-        (b"\xef\xbb\xbf \n", "is empty"),
+        (b"", "is empty: write the config into it, or check the path"),
+        (b"\xef\xbb\xbf \n", "is empty: write the config into it, or check the path"),
         ('{"a": 1}'.encode("utf-16"), "is UTF-16: save it as UTF-8"),
         ('{"a": 1}'.encode("utf-16-le"), "holds NUL characters, is it UTF-16? Save it as UTF-8"),
         (b'{"a": "\xff"}', "is not UTF-8 at byte 7: save it as UTF-8"),
@@ -35,15 +37,25 @@ def fault_of(text):
         (b'{"a": {"b": 1, "c": 2, "b": 3}}', "the key 'b' stands twice in one object"),
         (b'{"a": NaN}', "NaN is not JSON: NaN is no value"),
         (b'{"a": -Infinity}', '-Infinity is not JSON: write "-Infinity" in quotes'),
-        (b'{"a": 1e999}', "'1e999' is too large for a 64-bit float"),
-        (b'{"a": ' + b"9" * 5000 + b"}", "an integer has too many digits"),
-        (b'{"a": ' + b"[" * 200_000, "is nested too deep, or too large to read"),
-        (b"a: " + b"[" * 20_000, "is nested too deep, or too large to read"),
+        (
+            b'{"a": 1e999}',
+            "'1e999' is too large for a 64-bit float: write \"Infinity\" in quotes, or correct the exponent",
+        ),
+        (
+            b'{"a": -1e999}',
+            "'-1e999' is too large for a 64-bit float: write \"-Infinity\" in quotes, or correct the exponent",
+        ),
+        (b'{"a":\n ' + b"9" * 5000 + b"}", "an integer has too many digits at line 2 column 2: correct it"),
+        (b'{"a": ' + b"[" * 200_000, "is nested too deep, or too large to read; is this a config?"),
+        (b"a: " + b"[" * 20_000, "is nested too deep, or too large to read; is this a config?"),
         (b"[1, 2]", "expected an object of sections at the top level, found a list"),
         (b'"a"', "expected an object of sections at the top level, found a string"),
         (b"# nothing", "expected an object of sections at the top level, found null"),
         (b"a: 1\nb: 2\na: 3\n", "the key 'a' stands twice at line 3 column 1"),
-        (b"a: [1, 2", "not YAML, expected ',' or ']', but got … at line 1 column 9"),
+        (b"a: [1, 2", "not YAML, expected ',' or ']', but got '<stream end>' at line 1 column 9"),
+        (b"- a\nb: 1", "not YAML, expected <block end>, but found '?' at line 2 column 1"),
+        (b"%A\na: 1", "not YAML, expected '<document start>', but found ('<scalar>',) at line 2 column 1"),
+        (b"a: *hunter", "not YAML, found undefined alias … at line 1 column 4"),
         (b"a: 2024-01-01\n", "'a' is a date: write the text in quotes"),
         (b"a: .nan\n", '\'a\' is not a finite number: write "Infinity" or "-Infinity" in quotes'),
         (
@@ -51,7 +63,10 @@ def fault_of(text):
             "not YAML, could not determine a constructor for the tag … at line 1 column 4",
         ),
         (b"a: 1\n---\nb: 2\n", "not YAML, but found another document at line 2 column 1"),
-        (b"a: \x07", "not YAML: it holds a character or a value that cannot be read"),
+        (b"a: 1\nb: \x07", "not YAML: the character at line 2 column 4 cannot be read; remove it"),
+        (b"a: [1,\n !!int x]", f"not YAML: the value at line 2 column 2 {UNREADABLE}"),
+        (b"a: 1\nb: {c: 2001-01-01 25:00:00}", f"not YAML: the value at line 2 column 8 {UNREADABLE}"),
+        (b"a: " + b"9" * 5000, f"not YAML: the value at line 1 column 4 {UNREADABLE}"),
         (b"a: " + b"x" * 1_000_000, "is YAML of more than 1 MB: write it as JSON"),
     ],
 )
@@ -77,6 +92,9 @@ def test_aliases_of_aliases_do_not_fill_the_memory():
         "password: hunter2\npassword: hunter2\n",
         '{"password": "hunter2" "x"}',
         "password: `hunter2\n",
+        "password: !!int hunter2\n",
+        "password: '<hunter2>' '<scalar>'\n",
+        "%hunter2\na: 1\n",
     ],
 )
 def test_a_fault_never_echoes_the_text(text):

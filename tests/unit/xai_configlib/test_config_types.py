@@ -149,7 +149,7 @@ def test_a_value_is_read_as_its_type_and_written_in_one_spelling(name, given, lo
         ("by_level", {"2": []}, ['by_level."2": expected one of 0, 1 as key']),
         ("by_level", {True: []}, ['by_level."True": expected one of 0, 1 as key']),
         ("by_level", {"1": ["relu", "tanh"]}, ["by_level.\"1\"[1] = 'tanh': expected one of relu, gelu, swish"]),
-        ("by_level", {"1": [], 1: []}, ['by_level."1": the key stands twice']),
+        ("by_level", {"1": [], 1: []}, ['by_level."1": the key stands twice; keep one']),
         ("key", "AP8", ["key = 'AP8': expected bytes in base64"]),
         ("key", "AP9=", ["key = 'AP9=': expected bytes in base64"]),  # bits to spare that are not 0
         ("key", "AP 8=", ["key = 'AP 8=': expected bytes in base64"]),
@@ -255,9 +255,9 @@ def test_a_float_that_64_bits_cannot_hold_is_refused():
     for text, fault in {
         "1e-400": "'1e-400' is too small for a 64-bit float: write 0.0",
         "-0.000e5": None,
-        "1e400": "'1e400' is too large for a 64-bit float",
+        "1e400": "'1e400' is too large for a 64-bit float: write \"Infinity\" in quotes, or correct the exponent",
         "Infinity": 'Infinity is not JSON: write "Infinity" in quotes',
-        "1e309": "'1e309' is too large for a 64-bit float",
+        "1e309": "'1e309' is too large for a 64-bit float: write \"Infinity\" in quotes, or correct the exponent",
     }.items():
         source = f'{{"column": "a", "weight": {text}}}'
         if fault is None:
@@ -356,7 +356,8 @@ def test_an_override_is_read_by_the_type(override, name, value):
 def test_an_override_enters_the_list_of_a_union():
     config = ManyTypes(node_or_list=(1, 2))
     assert apply_overrides(config, ["node_or_list.1=5"]).node_or_list == (1, 5)
-    with pytest.raises(ConfigError, match="either = 'Feature': expected one of Left, Right"):
+    words = "expected an object in JSON, or the name of a class: Left, Right"
+    with pytest.raises(ConfigError, match=f"either = 'Feature': {words}"):
         apply_overrides(config, ["either=Feature"])
     with pytest.raises(ConfigError, match="ids has no parts"):
         apply_overrides(config, ["ids.0=1"])
@@ -419,6 +420,40 @@ def test_a_union_is_constrained_at_its_arms():
         class Loose(Config):
             x: int | str = field(default=1, ge=0)
             """X."""
+
+
+def test_a_pattern_is_told_by_the_words_that_a_field_declares_for_it_and_else_as_it_is():
+    @configclass(policy="own")
+    class Patterned(Config):
+        hue: str = field(default="a", pattern="^[abc]$", pattern_words="one of a, b, c")
+        """With words."""
+        tone: str | None = field(default=None, pattern="^[abc]$")
+        """The same pattern."""
+        shades: tuple[Annotated[str, Field(pattern="^[abc]$")], ...] = field(default=())
+        """And again, in a list."""
+        other: str = field(default="d", pattern="^[d]$")
+        """Without words."""
+
+    with pytest.raises(ConfigError) as caught:
+        Patterned.from_json({"hue": "x", "tone": "x", "shades": ["x"], "other": "x"})
+    assert str(caught.value).splitlines() == [
+        "config: hue = 'x': expected one of a, b, c",
+        "config: tone = 'x': expected one of a, b, c",
+        "config: shades[0] = 'x': expected one of a, b, c",
+        "config: other = 'x': must match ^[d]$",
+    ]
+
+
+def test_words_of_a_pattern_need_it_and_are_the_same_everywhere():
+    with pytest.raises(TypeError, match="give the pattern too"):
+        field(default="a", pattern_words="a letter")
+    declared = {"__annotations__": {"x": str}, "__module__": __name__}
+    configclass(policy="own")(
+        type(Config)("Said", (Config,), {**declared, "x": field(pattern="^e$", pattern_words="e")})
+    )
+    other = {**declared, "x": field(pattern="^e$", pattern_words="the letter e")}
+    with pytest.raises(TypeError, match=r"SaidAgain: pattern \^e\$ is called 'e' elsewhere"):
+        configclass(policy="own")(type(Config)("SaidAgain", (Config,), other))
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,9 @@ def test_their_origin_is_known():
     assert provenance(config, production=config)["dataset.later"] == "checkpoint"
 
 
+CURE = "remove it, or read the file with the release that wrote it"
+
+
 def refused(path, value):
     with pytest.raises(ConfigError) as caught:
         SampleRun.from_json(base_with(path, value), unknown="keep", say=print)
@@ -181,10 +184,10 @@ def test_what_cannot_be_written_again_is_refused():
         "\ud83e": "it holds characters that UTF-8 cannot write",
         10**5000: "it holds a huge integer",
     }.items():
-        assert words in refused("later", value)
-    assert "it is nested deeper than 100 levels" in refused("later", deep)
+        assert refused("later", value).endswith(f": unknown field, not kept: {words}; {CURE}")
+    assert refused("later", deep).endswith(f"it is nested deeper than 100 levels; {CURE}")
     for key in (1, "\ud83e"):
-        assert "it holds a key that is no text" in refused("later", {key: 1})
+        assert refused("later", {key: 1}).endswith(f"it holds a key that is no text; {CURE}")
         with pytest.raises(ConfigError, match="no text"):
             SampleRun.from_json({**base(), key: 1}, unknown="keep")
 

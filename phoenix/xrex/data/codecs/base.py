@@ -14,7 +14,7 @@ class Codec(Protocol):
     """Bytes to columns in two steps: a message is read when it is begun, its rows join others' in a batch."""
 
     def read(self, value: bytes) -> tuple[Any, tuple[str, ...]]:
-        """A message's N >= 1 rows, something with a len(), and the names of the columns that nothing reads.
+        """A message's N >= 1 rows, something with a len() for `join`, and the names of the columns that nothing reads.
 
         Raises BadRecord: the message as a whole is lost.
         """

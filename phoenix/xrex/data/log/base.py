@@ -42,6 +42,9 @@ class Log(Protocol):
     Used by one thread at a time. Offsets in, offsets out: nothing is committed, no group is joined, nothing is reset.
     """
 
+    outages: int
+    """How often a server that is needed was away while records were asked for."""
+
     def info(self) -> TopicInfo:
         """The topic's id and partitions. Raises TopicMissing, LogUnreachable."""
         ...
@@ -56,6 +59,10 @@ class Log(Protocol):
 
     def offsets_at(self, kafka_partitions: list[int], timestamp_ms: int) -> dict[int, int]:
         """Offset of each partition's first record of this broker timestamp or later; the end offset if there is none."""
+        ...
+
+    def num_partitions(self) -> int | None:
+        """As last heard of, without asking anew; None: unknown."""
         ...
 
     def assign(self, offsets: dict[int, int]) -> None:

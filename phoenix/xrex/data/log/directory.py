@@ -47,6 +47,8 @@ class DirectorySource:
     New files of a writer are seen when a poll comes to the end of the known ones.
     """
 
+    outages = 0
+
     def __init__(self, path: str | Path, topic: str):
         """Raises ConfigError (a name that is no topic name), TopicMissing, LogError (topic.json is broken)."""
         self._folder = Path(path) / check_topic_name(topic)
@@ -66,6 +68,10 @@ class DirectorySource:
     def end_offsets(self, kafka_partitions: list[int]) -> dict[int, int]:
         """Last offset + 1 of each partition's last file; 0 if there is none."""
         return {p: _offset_range(self._folder, p)[1] for p in kafka_partitions}
+
+    def num_partitions(self) -> int | None:
+        """As many as ever: a directory log gets no further partitions."""
+        return self._info.num_partitions
 
     def offsets_at(self, kafka_partitions: list[int], timestamp_ms: int) -> dict[int, int]:
         """Offset of the first record of this timestamp or later; reads the timestamps before it."""

@@ -4,6 +4,7 @@ Its defaults are overridden on purpose: no group, no commits, no offset reset, n
 """
 
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
+# pyright: reportIncompatibleMethodOverride=false
 # (pyright carries stubs of kafka-python 2, which know neither the settings nor the errors of 3.)
 
 import difflib
@@ -12,19 +13,20 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 
 import kafka.errors as broker_errors
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.net.compat import KafkaNetClient
+from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from xrex.data.log.base import BEGIN_A_CHILD, GO_ON_WITHOUT, Entry, Record, TopicInfo, check_topic_name
-from xrex.data.log.config import KafkaLog
-from xrex.data.log.security import bootstrap, client_settings, refuse_readable_password
-from xrex.errors import LogError, LogUnreachable, OffsetLost, RunError, TopicMissing
+from xrex.data.log.config import KafkaLog, Security
+from xrex.data.log.security import bearer_token, bootstrap, client_settings, refuse_readable_secret
+from xrex.errors import ConfigError, LogError, LogUnreachable, OffsetLost, RunError, TopicMissing
 
 # kafka-python logs every failed attempt, many a second; what matters becomes an exception here.
 if logging.getLogger("kafka").level == logging.NOTSET:
@@ -47,6 +49,10 @@ _TOPIC_CONFIG = {
     "cleanup.policy": "delete",
 }
 
+# What OpenSSL finds wrong with a certificate, as X509_V_ERR_* number it.
+_NOT_FOR_THIS_HOST = {62, 64}
+_UNKNOWN_AUTHORITY = {18, 19, 20, 21}
+
 _Client = TypeVar("_Client", KafkaConsumer, KafkaProducer, KafkaAdminClient)
 
 
@@ -64,6 +70,7 @@ class KafkaSource:
         self._assigned: dict[int, int] = {}
         self._paused: set[int] = set()
         self._outage_began: float | None = None
+        self.outages = 0
         self._consumer, self._client = self._cluster.connect(
             KafkaConsumer,
             group_id=None,
@@ -98,6 +105,10 @@ class KafkaSource:
             partition.partition: ends[partition.partition] if o is None else o.offset for partition, o in found.items()
         }
         return {p: min(at[p], ends[p]) for p in kafka_partitions}
+
+    def num_partitions(self) -> int | None:
+        """As the client's own refresh of the metadata, every few minutes, last heard; asks nobody."""
+        return len(self._client.cluster.partitions_for_topic(self._topic) or ()) or None
 
     def assign(self, offsets: dict[int, int]) -> None:
         """Begin to read at these offsets; one outside the log raises OffsetLost in the `poll` that fetches it."""
@@ -183,7 +194,9 @@ class KafkaSource:
             self._outage_began = None
             return
         now = time.monotonic()
-        self._outage_began = self._outage_began or now
+        if self._outage_began is None:
+            self._outage_began = now
+            self.outages += 1
         away_s = now - self._outage_began
         if away_s > OUTAGE_REQUESTS * self._cluster.request_timeout_ms / 1000:
             raise self._unanswered(f"not connected for {away_s:.0f} s")
@@ -254,6 +267,33 @@ def create_topic(config: KafkaLog, topic: str, partitions: int) -> None:
     _Cluster(config).create(check_topic_name(topic), partitions)
 
 
+def commit_offsets(config: KafkaLog, topic: str, offsets: dict[int, int]) -> None:
+    """Commit the next offset of each partition to `config.group_id`. Raises LogUnreachable, LogError with the reason."""
+    cluster, group = _Cluster(config), str(config.group_id)
+    admin, _ = cluster.connect(KafkaAdminClient)
+    with closing(admin), cluster.translated(f"group '{group}' cannot be committed to"):
+        wanted = {TopicPartition(topic, p): OffsetAndMetadata(offset, "", None) for p, offset in offsets.items()}
+        _until_ready(lambda: _commit(admin, group, wanted), config.request_timeout_ms)
+
+
+def _commit(admin: KafkaAdminClient, group: str, wanted: dict[TopicPartition, OffsetAndMetadata]) -> None:
+    for partition, error in admin.alter_group_offsets(group, wanted).items():
+        if error is not broker_errors.NoError:
+            raise error(f"partition {partition.partition} was not taken; has the group live members?")
+
+
+def _until_ready(ask: Callable[[], None], timeout_ms: int) -> None:
+    """Ask again while the cluster is not ready: of its first group it must make the coordinator's topic."""
+    deadline = time.monotonic() + timeout_ms / 1000
+    while True:
+        try:
+            return ask()
+        except broker_errors.RetriableError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
 class _Cluster:
     """Connects to one cluster, describes its topics, and says in words why that fails."""
 
@@ -261,6 +301,8 @@ class _Cluster:
         self.request_timeout_ms = config.request_timeout_ms
         self._config = config
         self._settings = client_settings(config)
+        if config.security.sasl_mechanism == "OAUTHBEARER":
+            self._settings["sasl_oauth_token_provider"] = _Token(config.security)
 
     def connect(self, kind: type[_Client], **settings: Any) -> tuple[_Client, KafkaNetClient]:
         """A connected client and its network side. Raises LogUnreachable with the cause, and leaves nothing behind."""
@@ -289,7 +331,7 @@ class _Cluster:
                 left_behind.close()
             raise LogUnreachable(f"Kafka at {self._config.bootstrap_servers} cannot be used: {cause}") from None
         try:
-            refuse_readable_password(self._config.security, [b.host for b in made[0].cluster.brokers()])
+            refuse_readable_secret(self._config.security, [b.host for b in made[0].cluster.brokers()])
         except BaseException:
             client.close()
             raise
@@ -350,12 +392,14 @@ class _Cluster:
         return TopicInfo(None if topic_id == _NO_TOPIC_ID else topic_id, len(found["partitions"]))
 
     def _missing(self, admin: KafkaAdminClient, topic: str, *, hidden: bool) -> str:
-        at = self._config.bootstrap_servers
+        at, security = self._config.bootstrap_servers, self._config.security
         if hidden:
-            return f"topic '{topic}' at {at}: user {self._config.security.username!r} may not see it; grant READ"
+            return f"topic '{topic}' at {at}: {_who(security)} may not see it; grant READ"
         topics = [name for name in admin.list_topics() if not name.startswith("__")]
         near = difflib.get_close_matches(topic, topics, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"write it: xrex data produce --to {at} --topic {topic}"
+        secured = "" if security.protocol == "PLAINTEXT" else " --config FILE (for its dataset.log.security)"
+        write = f"write it: xrex data produce --to {at} --topic {topic}{secured}"
+        hint = f"did you mean '{near[0]}'?" if near else write
         return f"topic '{topic}' is not at {at}: {hint}"
 
     def _topic_config(self, admin: KafkaAdminClient, topic: str) -> dict[str, str]:
@@ -374,29 +418,98 @@ class _Cluster:
 
     def _cause(self, client: KafkaNetClient, node: Any, deadline: float) -> str:
         """What one address fails with, step by step: name, connection, TLS, authentication, metadata."""
-        protocol = self._config.security.protocol
-        expects = f"check that dataset.log.security.protocol = {protocol!r} is what this listener expects"
+        security, tls = self._config.security, self._settings.get("ssl_context")
+        expects = f"check that dataset.log.security.protocol = {security.protocol!r} is what this listener expects"
         try:
-            socket.create_connection((node.host, node.port), timeout=_left_s(deadline)).close()
+            with socket.create_connection((node.host, node.port), timeout=_left_s(deadline)) as connection:
+                if tls is not None:
+                    _shake_hands(tls, connection, node.host)
             _try_connecting(client, node.node_id, _left_s(deadline))
         except socket.gaierror as error:
             return f"host name {node.host} cannot be resolved ({error.strerror}): check dataset.log.bootstrap_servers"
+        except _NoTls as error:
+            return _why_no_tls(security, node.host, error.__cause__, expects)
         except OSError as error:
             why = error.strerror or error
             return f"no connection ({why}): is the broker up, and is dataset.log.bootstrap_servers right?"
+        except _NoToken as error:
+            return str(error.args[0])
+        except _NotAuthenticated as error:
+            return _why_not_authenticated(security, error.__cause__, expects)
         except broker_errors.KafkaError as error:
-            detail = _one_line(error)
-            if isinstance(error.__context__, ssl.SSLError) or "Handshake failed" in detail:
-                return f"the TLS handshake failed ({detail}): {expects}, and dataset.log.security.ca_file"
-            if protocol.startswith("SASL"):
-                # A refused password may show as no more than a closed connection: kafka-python drops an answer that
-                # arrives together with the broker's hanging up.
-                user = self._config.security.username
-                return (
-                    f"authentication failed for user {user!r} ({detail}): check password and sasl_mechanism; {expects}"
-                )
-            return f"it accepts connections but does not answer as a Kafka broker ({detail}): {expects}"
-        return f"it accepts connections but gives no metadata: {expects}"
+            hint = "" if tls is not None else "; one with TLS needs SSL or SASL_SSL"
+            return f"it accepts connections but does not answer as a Kafka broker ({_one_line(error)}): {expects}{hint}"
+        hint = "; one that asks for a user needs SASL_SSL or SASL_PLAINTEXT"
+        return f"it accepts connections but gives no metadata: {expects}{hint}"
+
+
+class _Token(AbstractTokenProvider):
+    """The bearer token, read at every authentication and every renewal of one: a new one in its file is picked up."""
+
+    def __init__(self, security: Security):
+        super().__init__()
+        self._security = security
+
+    def token(self) -> str:
+        """What kafka-python sends. Raises _NoToken."""
+        try:
+            return bearer_token(self._security)
+        except ConfigError as error:
+            raise _NoToken(str(error)) from None
+
+
+class _NoToken(broker_errors.KafkaConnectionError):
+    """There is no token to send: a failure to connect as others are, which a reader rides out while its file changes."""
+
+
+class _NoTls(Exception):
+    """The TLS handshake failed; the cause says why."""
+
+
+class _NotAuthenticated(Exception):
+    """A Kafka broker answered, then did not let us in; the cause is what kafka-python says of it."""
+
+
+def _shake_hands(tls: ssl.SSLContext, connection: socket.socket, host: str) -> None:
+    try:
+        tls.wrap_socket(connection, server_hostname=host.rstrip(".")).close()
+    except OSError as error:
+        raise _NoTls from error
+
+
+def _why_no_tls(security: Security, host: str, error: BaseException | None, expects: str) -> str:
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return f"the TLS handshake failed ({error}): {expects}; one without TLS needs PLAINTEXT or SASL_PLAINTEXT"
+    if error.verify_code in _UNKNOWN_AUTHORITY:
+        ca_file = "null" if security.ca_file is None else repr(security.ca_file)
+        what = "a certificate of an unknown authority"
+        fix = f"dataset.log.security.ca_file = {ca_file} must be a PEM file of the authority that signed it"
+    elif error.verify_code in _NOT_FOR_THIS_HOST:
+        what = f"a certificate that is not for {host}"
+        fix = "name the brokers in dataset.log.bootstrap_servers, and in advertised.listeners, as their certificates do"
+    else:
+        what, fix = "the broker's certificate", "renew it, or set this machine's clock"
+    return f"the TLS handshake failed on {what} ({error}): {fix}"
+
+
+def _why_not_authenticated(security: Security, error: BaseException | None, expects: str) -> str:
+    mechanism = security.sasl_mechanism
+    if isinstance(error, broker_errors.UnsupportedSaslMechanismError):
+        return f"it does not offer dataset.log.security.sasl_mechanism = {mechanism!r}: choose one that it does"
+    if isinstance(error, broker_errors.IllegalSaslStateError):
+        return f"it asks for no user: {expects}; one without SASL needs SSL or PLAINTEXT"
+    # A refusal may show as no more than a closed connection: kafka-python drops an answer that arrives together with the
+    # broker's hanging up.
+    detail = "no answer" if error is None else _one_line(error)
+    check = "token" if mechanism == "OAUTHBEARER" else "username, password"
+    return f"authentication failed for {_who(security)} ({detail}): check {check} and sasl_mechanism"
+
+
+def _who(security: Security) -> str:
+    """Whom the broker has to do with, as messages name it."""
+    if not security.protocol.startswith("SASL"):
+        return "a client without a user"
+    return "the bearer of the token" if security.sasl_mechanism == "OAUTHBEARER" else f"user {security.username!r}"
 
 
 def _left_s(deadline: float) -> float:
@@ -410,7 +523,15 @@ def _try_connecting(client: KafkaNetClient, node_id: str, timeout_s: float) -> N
     async def connect() -> None:
         manager.reset_backoff(node_id)
         connection = manager.get_connection(node_id, timeout_ms=timeout_s * 1000)
-        await manager.wait_for(connection.init_future, timeout_s * 1000)
+        try:
+            await manager.wait_for(connection.init_future, timeout_s * 1000)
+        except (_NoToken, broker_errors.KafkaTimeoutError):
+            raise
+        except broker_errors.KafkaError as error:
+            answered = connection.broker_version is not None  # found out by the first request
+            if connection.sasl_enabled and answered:
+                raise _NotAuthenticated from error
+            raise
 
     manager.run(connect)
 
