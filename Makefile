@@ -41,7 +41,8 @@ kafka-down:  ## end it
 	@KAFKA_PORT=$(KAFKA_PORT) scripts/kafka.sh down
 
 test: setup lint types house  ## every check and test that fits in ten minutes
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow" tests/integration tests/multihost
+	$(PYTEST) -m "not slow" -n 2 --dist loadfile tests/unit
 	@echo "left out: the slow tests (make test-slow), and what the lines above that begin with SKIPPED say"
 
 test-slow: setup  ## short chaos, fault and quality runs
@@ -76,8 +77,8 @@ bench: setup  ## speed as ratios: a table and runs/bench/latest.json
 	@$(BIN)/python scripts/bench.py $(ARGS)
 
 docs: setup  ## docs/config.md, docs/errors.md and configs/schema.json from the code
-	@$(BIN)/xrex config fields --markdown > docs/config.md
-	@$(BIN)/xrex config schema > configs/schema.json
+	@$(BIN)/xrex config fields --markdown > docs/config.md.new && mv docs/config.md.new docs/config.md
+	@$(BIN)/xrex config schema > configs/schema.json.new && mv configs/schema.json.new configs/schema.json
 	@$(BIN)/python scripts/error_page.py
 
 lock: setup  ## requirements.lock from pyproject.toml

@@ -38,6 +38,7 @@ __all__ = [
     "StepDamaged",
     "TopicMissing",
     "exit_code",
+    "printable",
 ]
 
 
@@ -84,6 +85,12 @@ class CheckpointError(RunError):
 
 class StepDamaged(CheckpointError):
     """What a step holds is not what was saved: its files cannot be read, or a checksum differs."""
+
+
+def printable(text: str, limit: int = 1_000) -> str:
+    """The text on one line, cut, with whatever moves a terminal's cursor or colours it escaped: it may quote a message."""
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:limit])
+    return line if len(text) <= limit else f"{line}…"
 
 
 def exit_code(error: BaseException) -> int:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import zlib
 
 import pytest
 
@@ -180,6 +181,10 @@ def test_a_progress_json_that_makes_no_sense_is_named(whole_run, tmp_path):
     shutil.copytree(whole_run, tmp_path / "run")
     progress = tmp_path / "run" / "checkpoints" / "80" / "progress.json"
     progress.write_text('{"version": 1}'.ljust(progress.stat().st_size))
+    checksums = progress.with_name("checksums.json")  # such a file was saved: no damage
+    listed = json.loads(checksums.read_text())
+    listed["file_checksums"]["progress.json"] = zlib.crc32(progress.read_bytes())
+    checksums.write_text(json.dumps(listed))
     (line,) = refused("--run-dir", tmp_path / "run", code=1)
     assert line.startswith(f"{progress}: not what a run writes (KeyError: 'metrics')")
 

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import sys
+import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -212,6 +213,7 @@ print([salt for table in config.dataset.tables for salt in table.salts], flush=T
 
 
 @pytest.mark.multihost
+@pytest.mark.slow
 def test_integers_of_64_bits_are_exact_from_a_file_to_a_saved_one_to_every_process(folder, monkeypatch):
     (folder / "saved.json").write_text(xrex("config", "show", file("large_integers")).stdout)
     (folder / "show_salts.py").write_text(BROADCAST)
@@ -258,6 +260,7 @@ def edited(step: Path, target: Path, change: Callable[[dict], object]) -> Path:
     )
     checksums = json.loads((target / "checksums.json").read_text())
     checksums["files"]["config.json"] = (target / "config.json").stat().st_size
+    checksums["file_checksums"]["config.json"] = zlib.crc32((target / "config.json").read_bytes())
     (target / "checksums.json").write_text(json.dumps(checksums))
     return target
 
@@ -273,6 +276,7 @@ def newer(production, tmp_path):
     return edited(step_of(production, 2), tmp_path / "newer" / "2", add_unknown)
 
 
+@pytest.mark.slow
 def test_a_run_saves_the_config_without_the_mark_in_utf_8_in_the_c_locale(production):
     saved = (production / "config.json").read_bytes()
     assert saved.startswith(b"{\n")
@@ -280,6 +284,7 @@ def test_a_run_saves_the_config_without_the_mark_in_utf_8_in_the_c_locale(produc
     assert (step_of(production, 2) / "config.json").read_bytes() == saved
 
 
+@pytest.mark.slow
 def test_a_checkpoint_holds_every_field_of_the_schema_and_nothing_else(production):
     saved = json.loads((step_of(production, 2) / "config.json").read_bytes())
     known = {row.path for row in describe(TrainerConfig) if row.variant in ("", "DirectoryLog")}
@@ -304,6 +309,7 @@ trainer_recsys.run_command_line(trainer_recsys.app)
 """
 
 
+@pytest.mark.slow
 def test_a_default_of_a_newer_release_reaches_new_runs_and_no_old_checkpoint(production, folder):
     newer_release = [sys.executable, "-c", NEWER_RELEASE, "--print-config"]
     new = json.loads(run(*newer_release, "--config", BASE).stdout)
@@ -325,6 +331,7 @@ def kept_lines(source: Path) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_with_unknown_fields_is_refused_with_their_names_and_the_way_to_keep_them(newer, folder):
     before = contents(newer)
     assert refused(train, "--checkpoint", newer, "--run-dir", "run", "trainer.max_steps=3") == [
@@ -334,6 +341,7 @@ def test_a_checkpoint_with_unknown_fields_is_refused_with_their_names_and_the_wa
     assert contents(newer) == before
 
 
+@pytest.mark.slow
 def test_unknown_fields_are_kept_on_request_in_every_checkpoint_of_a_child_and_of_its_restart(newer, beside_log):
     run_dir = beside_log / "run"
     overrides = ("checkpoint.save_every_steps=1", "checkpoint.keep_last=9")
@@ -357,6 +365,7 @@ def test_unknown_fields_are_kept_on_request_in_every_checkpoint_of_a_child_and_o
     assert json.loads(train(*whole_command, "--print-config").stdout) == expected
 
 
+@pytest.mark.slow
 def test_a_restart_with_unknown_fields_that_nobody_asked_to_keep_is_refused(production, beside_log):
     shutil.copytree(production, beside_log / "run")
     config = json.loads((beside_log / "run" / "config.json").read_bytes())
@@ -366,6 +375,7 @@ def test_a_restart_with_unknown_fields_that_nobody_asked_to_keep_is_refused(prod
     assert problems == [f"run/config.json: {problem}" for problem in REFUSED["unknown_fields"]]
 
 
+@pytest.mark.slow
 def test_the_option_keeps_nothing_of_an_experiments_own_file(newer, folder):
     wrong = file("unknown_fields")
     problems = [f"{wrong}: {problem}" for problem in REFUSED["unknown_fields"]]
@@ -374,6 +384,7 @@ def test_the_option_keeps_nothing_of_an_experiments_own_file(newer, folder):
     assert refused(train, *both) == problems
 
 
+@pytest.mark.slow
 def test_a_child_with_an_experiments_file_keeps_what_the_checkpoint_has(newer, folder):
     arguments = ("--checkpoint", newer, "--config", file("byte_order_mark"), "--keep-unknown", "trainer.max_steps=3")
     printed = json.loads(train(*arguments, "--print-config").stdout)
@@ -382,6 +393,7 @@ def test_a_child_with_an_experiments_file_keeps_what_the_checkpoint_has(newer, f
     assert printed["trainer"]["max_steps"] == 3
 
 
+@pytest.mark.slow
 def test_config_commands_keep_unknown_fields_on_request_alone(newer, production, folder):
     place = newer / "config.json"
     problems = [f"{place}: {problem}" for problem in REFUSED["unknown_fields"]]
@@ -402,6 +414,7 @@ def test_config_commands_keep_unknown_fields_on_request_alone(newer, production,
 
 
 @pytest.mark.multihost
+@pytest.mark.slow
 def test_every_process_gets_the_fields_that_are_kept(newer, folder):
     arguments = ("--checkpoint", newer, "--keep-unknown", "--dry-run", "trainer.max_steps=3")
     # Exit code 0: both processes hold the same bytes of config.json, or they would have said that they do not.
@@ -410,6 +423,7 @@ def test_every_process_gets_the_fields_that_are_kept(newer, folder):
     assert said == [f"[0] {line}" for line in kept_lines(newer / "config.json")]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_with_a_wrong_config_is_refused_in_the_same_words(production, tmp_path, folder):
     def change(config):
         del config["dataset"]["topic_name"]
@@ -466,6 +480,7 @@ def test_a_literal_secret_on_the_command_line_is_refused_and_not_echoed(folder):
         assert lines == [f"command line: {problem}"]
 
 
+@pytest.mark.slow
 def test_a_literal_secret_in_a_checkpoint_is_refused_and_not_echoed_also_where_unknown_fields_are_kept(
     production, tmp_path, folder
 ):
@@ -488,6 +503,7 @@ def test_a_literal_secret_in_a_checkpoint_is_refused_and_not_echoed_also_where_u
         ({"KAFKA_PASSWORD": ""}, "environment variable KAFKA_PASSWORD is empty: set it to the secret"),
     ],
 )
+@pytest.mark.slow
 def test_a_secret_that_is_not_there_is_named_and_no_broker_is_asked(production, tmp_path, beside_log, secrets, line):
     step = edited(step_of(production, 2), tmp_path / "2", with_secret)
     first = ("--config", file("secret_reference"), "--run-dir", "run")
@@ -524,6 +540,7 @@ def kafka_with_password(kafka, topic_name):
 
 
 @pytest.mark.kafka
+@pytest.mark.slow
 def test_a_run_with_a_password_saves_its_reference_alone_and_a_resumed_one_asks_for_it_again(
     kafka_with_password, folder
 ):

@@ -37,7 +37,12 @@ def test_verify_tells_a_whole_step_from_one_with_a_flipped_byte(copy):
     assert "Traceback" not in damaged.stderr
 
 
-@pytest.mark.parametrize("part", ["state", "positions.json", "progress.json"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "part", ["state", pytest.param("positions.json", marks=SLOW), pytest.param("progress.json", marks=SLOW)]
+)
 def test_a_run_goes_on_from_the_step_before_a_damaged_one_and_ends_as_if_never_stopped(copy, whole_run, part):
     step = copy / "checkpoints" / "75"
     flip(largest_file(step / part) if part == "state" else step / part)
@@ -59,6 +64,7 @@ def test_without_an_older_step_damage_ends_the_run_and_touches_nothing(copy):
     assert {path: path.read_bytes() for path in (copy / "checkpoints").rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_damaged_step_of_another_run_is_an_error_and_stays_where_it_is(copy, tmp_path):
     step = copy / "checkpoints" / "75"
     flip(largest_file(step / "state"))

@@ -140,6 +140,7 @@ def test_over_four_generations_blame_names_the_one_that_set_each_field_and_diff_
         "optimizer.sparse.learning_rate": (2, "override"),
         "trainer.log_every_steps": (3, "migration"),
         "trainer.name": (3, "override"),
+        "trainer.prometheus_address": (3, "default"),  # never inherited
     }
     assert {path: (row["generation"], row["origin"]) for path, row in blamed.items()} == expected
     for row in blamed.values():

@@ -303,12 +303,14 @@ def stopped(kafka, tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 def test_positions_of_a_complete_checkpoint_are_committed_for_those_who_watch_the_lag(stopped, admin):
     _, topic, saved = stopped
     committed = admin.list_group_offsets({"lag": [TopicPartition(topic, p) for p in range(4)]})["lag"]
     assert {str(tp.partition): o.offset for tp, o in committed.items()} == {p: q["offset"] for p, q in saved.items()}
 
 
+@pytest.mark.slow
 def test_an_offset_that_retention_removed_ends_the_run_and_on_request_the_run_goes_on_behind_the_gap(stopped, admin):
     run_dir, topic, saved = stopped
     start = saved["0"]["offset"] + 7

@@ -20,7 +20,7 @@ from xrex.data.log.config import KafkaLog
 from xrex.data.log.kafka import KafkaSource, KafkaTopicWriter
 from xrex.errors import LogUnreachable
 
-pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("secure_kafka")]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.usefixtures("secure_kafka")]  # a broker of their own
 RANKER_KAFKA = ROOT / "configs" / "ranker_kafka.yaml"
 ROUTES = [
     ("PLAINTEXT", None),

@@ -27,6 +27,8 @@ from xrex.schema.dead_letters import DeadLetter, to_line
 from xrex.schema.positions import PartitionPosition, TopicPositions
 from xrex.utils.metadata import Environment, Run
 
+pytestmark = pytest.mark.slow  # whole runs; what does not need them stands in tests/unit/cli/test_stream_commands.py
+
 T0 = 1_700_000_000_000
 
 

@@ -120,7 +120,13 @@ def check_arrays(step_dir: Path, read: Iterable[tuple[str, Any]]) -> int:
     checked, problems = 0, []
     for name, array in read:
         checked += 1
-        if blocks := arrays.differing_blocks(name, array, saved[name]):
+        try:
+            blocks = arrays.differing_blocks(name, array, saved[name])
+        except (LookupError, TypeError) as error:
+            raise StepDamaged(
+                f"{step_dir / layout.CHECKSUMS}: not valid: {error!r}; resume from another step"
+            ) from None
+        if blocks:
             rows = array.shape[0] // arrays.block_count(array.shape) if array.shape else 1
             first = blocks[0] * rows
             problems.append(f"{step_dir}: {name} rows {first}-{first + rows - 1} are not those that were saved")

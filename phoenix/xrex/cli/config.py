@@ -11,7 +11,7 @@ import typer
 from xai_configlib import Difference, FieldRow, describe, diff, json_schema, load_text
 from xai_configlib.errors import did_you_mean, is_at_or_below, split_path
 from xrex.checkpoint import layout
-from xrex.errors import ConfigError
+from xrex.errors import CheckpointError, ConfigError
 from xrex.report.progress import text_table
 from xrex.train import follow
 from xrex.train.config import TrainerConfig
@@ -68,7 +68,8 @@ def blame(
     place = _folder_of_run(checkpoint)
     run = Run.from_json((place / layout.RUN).read_bytes(), str(place / layout.RUN))
     values = read_config(str(place), keep_unknown=keep_unknown).to_dict()
-    rows = [(name, _value_at(values, name), run.source_of(name)) for name in _selected(list(run.provenance), path)]
+    there = [name for name in run.provenance if _has(values, name)]  # an older step may hold a field by another name
+    rows = [(name, _value_at(values, name), run.source_of(name)) for name in _selected(there, path)]
     if as_json:
         typer.echo(json.dumps([{"path": p, "value": v, **asdict(source)} for p, v, source in rows], indent=2))
         return
@@ -116,16 +117,18 @@ def watch(
 
     Exit code 0: equal (with --once), 1: different, 2: trouble.
     """
-    place = _folder_of_run(against)
-    run = Run.from_json((place / layout.RUN).read_bytes(), str(place / layout.RUN))
-    inherited = follow.inherited_config(run, str(place / layout.RUN), production)
-    looks = follow.drift(
-        inherited, run, production, every_s=every_s, keep_unknown=keep_unknown, say=layout.say_on_stderr
-    )
-    for look in looks:
-        if look.differences or once:
-            _print_differences(look.differences, as_json)
-            raise typer.Exit(1 if look.differences else 0)
+    try:
+        place = _folder_of_run(against)
+        run = Run.from_json((place / layout.RUN).read_bytes(), str(place / layout.RUN))
+        inherited = follow.inherited_config(run, str(place / layout.RUN), production)
+        looks = follow.drift(
+            inherited, run, production, every_s=every_s, keep_unknown=keep_unknown, say=layout.say_on_stderr
+        )
+        look = next(look for look in looks if look.differences or once)
+    except (CheckpointError, OSError) as error:  # exit code 1 means that something differs
+        raise ConfigError(str(error)) from None
+    _print_differences(look.differences, as_json)
+    raise typer.Exit(1 if look.differences else 0)
 
 
 @app.command("import")
@@ -202,6 +205,14 @@ def _value_at(node: Any, path: str) -> Any:
     for step in split_path(path):
         node = node[int(step)] if isinstance(node, list) else node[step]
     return node
+
+
+def _has(values: Any, path: str) -> bool:
+    try:
+        _value_at(values, path)
+    except (LookupError, TypeError):
+        return False
+    return True
 
 
 def _blame_cells(path: str, value: Any, source: Source) -> tuple[str, ...]:

@@ -332,7 +332,11 @@ def _decoded(codec: str, value: bytes) -> list[list[tuple[str, str, Any]]]:
     if codec == "json":
         return [[(name, "", _plain(item)) for name, item in row.items()] for row in json_codec.decode(value)]
     batch = arrow.decode(value)
-    columns = list(zip(batch.schema.names, map(str, batch.schema.types), batch.columns, strict=True))
+    try:
+        names = batch.schema.names
+    except UnicodeDecodeError as error:
+        raise BadRecord(f"the name of a column is not UTF-8: {error}") from None
+    columns = list(zip(names, map(str, batch.schema.types), batch.columns, strict=True))
     return [[(name, kind, _arrow_value(column, i)) for name, kind, column in columns] for i in range(batch.num_rows)]
 
 

@@ -365,7 +365,7 @@ class Batcher:
         while filling.count < self._rows:
             if not wait and self._begun is None and not merge.is_at_hand:
                 return None
-            begun = self._begun or self._begin()
+            begun = self._begun or self._begin(wait)
             if begun is None:
                 if not wait:
                     return None
@@ -396,9 +396,9 @@ class Batcher:
             noted.clear()
         return found
 
-    def _begin(self) -> _Begun | None:
-        """Reads the next message that can be read, if there is one."""
-        while (record := self._merge.take()) is not None:
+    def _begin(self, wait: bool) -> _Begun | None:
+        """Reads the next message that can be read, if there is one (at hand, unless `wait`)."""
+        while (wait or self._merge.is_at_hand) and (record := self._merge.take()) is not None:
             try:
                 rows, extra_columns = self._codec.read(record.value or b"")
             except BadRecord as error:
@@ -431,9 +431,9 @@ class Batcher:
     def _pass_over(self, bad: BadRow) -> None:
         """Counts a bad record, in the order of deliveries. Raises it if as many as may be were passed over before."""
         limit = self._config.skip_bad_records
-        if self._bad_before == limit:
+        if self._bad_before >= limit:  # more than the limit, where processes counted apart before a restart
             raise BadRecord(
-                f"{bad.reason}; {limit} bad records were passed over before it, as many as dataset.skip_bad_records allows: "
+                f"{bad.reason}; {self._bad_before} bad records were passed over before it, dataset.skip_bad_records = {limit}: "
                 "mend what produces them, or raise it"
             )
         self._bad_before += 1

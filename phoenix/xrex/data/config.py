@@ -69,7 +69,7 @@ class DatasetConfig(Config):
     a line, and kept in dead-letters-PROCESS.jsonl; the next one ends the run. Each process counts its own, and those before
     its start."""
 
-    on_new_partitions: Literal["earliest", "error"] = field(policy="may_change", default="earliest")
+    on_new_partitions: Literal["earliest", "error"] = field(policy="per_start", default="earliest")
     """Partitions beyond num_kafka_partitions: read from their beginning, or end the run."""
 
     prefetch_batches: int = field(policy="per_start", default=4, ge=1)

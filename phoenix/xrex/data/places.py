@@ -38,11 +38,15 @@ def on_lost_offset(text: str | None) -> Place | None:
 def timestamp_ms(text: str) -> int:
     """Unix milliseconds of a TIME: ISO 8601 with a time zone, or whole unix milliseconds. Raises ValueError."""
     if text.isascii() and text.isdecimal():
-        return int(text)
-    time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
-        raise ValueError("the time zone is missing, write 2026-01-31T12:00:00Z")
-    return int(time.timestamp() * 1000)
+        found = int(text[:20])
+    else:
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is None:
+            raise ValueError("the time zone is missing, write 2026-01-31T12:00:00Z")
+        found = int(time.timestamp() * 1000)
+    if not 0 <= found < 2**63:
+        raise ValueError("expected a time from 1970 on, of at most 64 bits")
+    return found
 
 
 def _place(option: str, text: str, kinds: tuple[Kind, ...], expected: str) -> Place:

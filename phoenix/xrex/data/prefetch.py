@@ -34,7 +34,7 @@ class Stream:
     ):
         """Starts to read at once. The log (opened by config.log unless given) lives and is closed in the thread.
 
-        positions    next row of at least `partitions`, those that this process reads
+        positions    next row of every partition that the run reads; of them `partitions` are this process's
         rows         rows of a batch of this process (B)
         bad_before   bad records that the run has passed over so far
         """

@@ -1,6 +1,7 @@
 """Metrics for Prometheus, served by the trainer where `trainer.prometheus_address` asks for it. Needs prometheus-client."""
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from xrex.errors import ConfigError, RunError
@@ -20,18 +21,21 @@ BY_PARTITION = {
 }
 
 
+def check_prometheus(address: str | None) -> None:
+    """Raises ConfigError where metrics shall be served and prometheus-client is not installed."""
+    if address is not None and find_spec("prometheus_client") is None:
+        raise ConfigError(
+            f"trainer.prometheus_address = {address!r}: needs prometheus-client: .venv/bin/pip install prometheus-client"
+        )
+
+
 class Prometheus:
     """Serves the numbers of the newest line over HTTP, from a thread of its own."""
 
     def __init__(self, address: str):
-        """address  PORT (of loopback) or HOST:PORT. Raises ConfigError without prometheus-client, RunError if it is taken."""
-        try:
-            from prometheus_client import CollectorRegistry, Gauge, start_http_server
-        except ImportError:
-            raise ConfigError(
-                f"trainer.prometheus_address = {address!r}: needs prometheus-client: "
-                ".venv/bin/pip install prometheus-client"
-            ) from None
+        """address  PORT (of loopback) or HOST:PORT. Raises RunError if it is taken."""
+        from prometheus_client import CollectorRegistry, Gauge, start_http_server
+
         registry = CollectorRegistry()
         self._gauges = {name: Gauge(*described, registry=registry) for name, described in GAUGES.items()}
         self._by_partition = {

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from xrex.checkpoint import layout
 from xrex.checkpoint.manager import Checkpoints
 from xrex.data.prefetch import Stream
 from xrex.errors import RunError
@@ -126,8 +127,10 @@ class Loop:
             self._pass_over(delivery, report)
         else:
             self._count(delivery, report, logits)
-        # Where nothing was applied it is no step: what was passed over is then covered by the save of the next one.
-        step = int(report.step) + (report.examples == 0 or is_faulty(report))
+        # Where nothing was applied it is no step: the next save covers it, of this step if that is not saved yet.
+        step = int(report.step)
+        if report.examples == 0 or is_faulty(report):
+            step = max(step, 0 if self.saved_step is None else self.saved_step + 1)
         for bad in delivery.bad:
             self.dead_letters.append(to_line(DeadLetter(step, self.positions.topic, bad)))
             self.reporter.passed_over(bad)
@@ -150,7 +153,8 @@ class Loop:
                 f"{what}; {limit} batches in a row were passed over before (optimizer.max_faulty_batches): lower the "
                 "learning rates, or look at these rows: xrex data inspect"
             )
-        self.reporter.note(f"passed over a batch {what}")
+        if delivery.trained:  # each process tells of its own rows
+            layout.say_on_stderr(f"passed over a batch {what}")
 
     def _note_new_partitions(self) -> None:
         if found := self.stream.new_partitions():

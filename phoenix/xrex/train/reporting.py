@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from xrex.checkpoint import layout, positions
-from xrex.errors import CheckpointError
+from xrex.errors import CheckpointError, printable
 from xrex.metrics.throughput import Throughput
 from xrex.report.progress import ProgressBar, table
 from xrex.report.prometheus import Prometheus
@@ -75,14 +75,14 @@ class Reporter:
         log_every_steps: int,
         total_steps: int | None,
         examples_before: int,
-        prometheus_address: str | None = None,
+        prometheus: Prometheus | None = None,
     ):
         """examples_before  examples that earlier starts of the run have trained: no part of this one's speed"""
         self.run_dir, self.log_every_steps = run_dir, log_every_steps
         primary = process_index() == 0
         self.sink = JsonLines(run_dir / layout.METRICS) if primary else None
         self.bar = ProgressBar(total_steps, sys.stdout) if primary else None
-        self.prometheus = Prometheus(prometheus_address) if primary and prometheus_address else None
+        self.prometheus = prometheus
         self.throughput = Throughput(time.monotonic())
         self.started, self.started_s, self.examples_before = utc_now(), time.monotonic(), examples_before
         self.loss_sum = self.loss_weight = 0.0
@@ -105,7 +105,7 @@ class Reporter:
         self.bad_seen += 1
         if self.bad_seen <= SHOWN_BAD:
             rest = "; further ones only in dead-letters-*.jsonl" if self.bad_seen == SHOWN_BAD else ""
-            layout.say_on_stderr(f"passed over: {bad.reason}{rest}")
+            layout.say_on_stderr(f"passed over: {printable(bad.reason)}{rest}")
 
     def note(self, text: str) -> None:
         """A line of its own, on process 0."""
@@ -116,7 +116,10 @@ class Reporter:
         """Called after each step without rows: says every IDLE_LINE_S that the run waits, and for what."""
         now_s = time.monotonic()
         if self.prometheus:
-            self.prometheus.update(_state_of_stream(mine, time.time() * 1_000), _next_offsets(mine))
+            # Only what this process alone knows: of the others' partitions, and of sums, the newest line stays.
+            known = _state_of_stream(mine, time.time() * 1_000)
+            record = known if process_count() == 1 else {"lag": known["lag"]}
+            self.prometheus.update(record, {p: at for p, at in _next_offsets(mine).items() if p in mine.lag})
         if not self.bar or now_s - self.line_s < IDLE_LINE_S:
             return
         self.line_s = now_s
@@ -182,8 +185,6 @@ class Reporter:
         if self.sink and self.bar:
             self.bar.close()
             self.sink.close()
-        if self.prometheus:
-            self.prometheus.close()
 
 
 def _state_of_stream(standing: Standing, now_ms: float) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from xrex.data.dataset import LOST_OFFSET, Resumed, check_positions, start_posit
 from xrex.data.log.open import commit_positions
 from xrex.errors import CheckpointError, ConfigError, LogError, RunError, StepDamaged
 from xrex.report.failures import reason
+from xrex.report.prometheus import Prometheus
 from xrex.report.sinks import JsonLines, drop_after
 from xrex.schema.positions import TopicPositions
 from xrex.sharding.mesh import make_mesh
@@ -141,7 +142,7 @@ def fix_start(plan: Plan) -> dict[str, Any]:
     (run_dir / layout.SUMMARY).unlink(missing_ok=True)  # the last start's; a run that is killed has none
     if plan.kind == "restart":
         for path in [run_dir / layout.METRICS, *layout.files_by_process(run_dir)]:
-            drop_after(path, 0 if own_step is None else int(own_step.name))
+            drop_after(path, -1 if own_step is None else int(own_step.name))
     for partition, at in sorted(topic.partitions.items()):
         end = "" if at.end_offset is None else f", to offset {at.end_offset}"
         print(f"{topic.topic} partition {partition}: from offset {at.offset} row {at.row}{end}", flush=True)
@@ -161,7 +162,9 @@ def first_positions(plan: Plan, saved: StepFiles | None) -> Resumed:
     dataset, on_lost = plan.config.dataset, places.on_lost_offset(plan.on_lost_offset)
     if plan.kind == "restart" and plan.earlier is not None:
         held = saved.positions if saved else positions.from_json(json.dumps(plan.earlier.starts[0].positions))
-        return check_positions(dataset, held[dataset.topic_name], on_lost=on_lost)
+        rows = plan.reconciliation.rows if plan.reconciliation else ()
+        new_ends = any(row.path == "dataset.stop_at_timestamp" for row in rows)
+        return check_positions(dataset, held[dataset.topic_name], on_lost=on_lost, new_ends=new_ends)
     place = places.start_at(plan.start_at)
     if place is not None and place.kind == "positions":
         held = positions.from_json(place.file.read_bytes(), str(place.file))
@@ -257,12 +260,20 @@ def build_loop(
     held.callback(finish_save, checkpoints)
     stream = open_stream(config, topic, bad_before=progress.skipped[BAD_RECORD])
     held.callback(stream.close)
+    prometheus, problem = None, None
+    try:
+        if trainer.prometheus_address and process_index() == 0:
+            prometheus = Prometheus(trainer.prometheus_address)
+            held.callback(prometheus.close)
+    except RunError as error:
+        problem = error
+    raise_together(problem)
     reporter = Reporter(
         run_dir,
         log_every_steps=trainer.log_every_steps,
         total_steps=trainer.max_steps,
         examples_before=progress.examples,
-        prometheus_address=trainer.prometheus_address,
+        prometheus=prometheus,
     )
     held.callback(reporter.close)
     return Loop(
@@ -286,10 +297,12 @@ def build_loop(
 
 def tell_the_log(config: TrainerConfig, step_dir: Path) -> None:
     """After a complete checkpoint, for tools that show a group's lag: that they cannot be told ends no run."""
-    held = positions.from_json((step_dir / layout.POSITIONS).read_bytes(), str(step_dir / layout.POSITIONS))
+    file = step_dir / layout.POSITIONS
     try:
-        commit_positions(config.dataset.log, held[config.dataset.topic_name])
-    except (LogError, ConfigError) as error:  # ConfigError: a password that cannot be read any more
+        commit_positions(
+            config.dataset.log, positions.from_json(file.read_bytes(), str(file))[config.dataset.topic_name]
+        )
+    except (LogError, CheckpointError, OSError, ConfigError) as error:  # ConfigError: a password that is gone
         layout.say_on_stderr(f"warning: step {step_dir.name} is saved, but {error}")
 
 

@@ -101,7 +101,7 @@ def open_stream(config: TrainerConfig, positions: TopicPositions, bad_before: in
     mine = partitions_of(len(positions.partitions), process_index(), process_count())
     return Stream(
         config.dataset,
-        positions={p: positions.partitions[p] for p in mine},
+        positions=positions.partitions,
         partitions=mine,
         rows=config.trainer.global_batch_size // process_count(),
         bad_before=bad_before,

@@ -31,6 +31,7 @@ from xrex.errors import CheckpointError, ConfigError
 from xrex.train.config import TrainerConfig
 from xrex.utils.metadata import Run
 
+EPOCH = datetime.fromtimestamp(0, UTC)
 Kind = Literal["first", "child", "restart"]
 MAX_CONFIG_MB = 64
 """Of 2^20 bytes."""
@@ -126,6 +127,7 @@ def plan_first(options: Options, path: Path) -> Plan:
         anew=origins,
         given=_given(options, mapping),
         reconciliation=None,
+        on_lost_offset=options.on_lost_offset,
     )
 
 
@@ -204,6 +206,7 @@ def plan_restart(options: Options, run_dir: Path) -> Plan:
     judged = reconcile(before, experiment, mode="restart", overridden=overridden, given=given_paths)
     _refuse_forbidden(judged, _remedy(judged, options, run_dir))
     config = _trainer_config(judged.config)
+    _check_places(config, None)
     restore_from = layout.newest_step(layout.open_path(run_dir) / layout.CHECKPOINTS, notes.append)
     if restore_from is None and run.parent is not None:
         restore_from = layout.resolve(run.parent.step_path, notes.append)
@@ -390,9 +393,9 @@ def _check_places(config: TrainerConfig, start_at: str | None) -> None:
     """Where a first start shall begin and end can be found at once."""
     time, topic, place = config.dataset.stop_at_timestamp, config.dataset.topic_name, places.start_at(start_at)
     # Ends are offsets, found once: what is still to come cannot be among them.
-    if time is not None and time > datetime.now(UTC):
+    if time is not None and not EPOCH <= time <= datetime.now(UTC):
         raise ConfigError(
-            f"dataset.stop_at_timestamp = {time.isoformat()}: lies in the future; give a time that has passed"
+            f"dataset.stop_at_timestamp = {time.isoformat()}: lies in the future, or before 1970; give a time that has passed"
         )
     if place is not None and place.kind == "positions":
         fix = f"give a positions.json of a run that read {topic}"

@@ -16,6 +16,7 @@ from xrex.data.log.config import TOPIC_NAME
 from xrex.data.log.security import check_log
 from xrex.errors import ConfigError
 from xrex.report.failures import exit_code_of, invoke, leave, utf8_output
+from xrex.report.prometheus import check_prometheus
 from xrex.train.config import TrainerConfig
 from xrex.train.start import Options, Plan, json_object, plan
 from xrex.utils.metadata import code_version, package_versions
@@ -96,6 +97,8 @@ def wrong_here(config: TrainerConfig) -> ConfigError | None:
     """What a valid config lacks on this machine, such as a secret."""
     try:
         check_log(config.dataset.log, config.dataset.topic_name)
+        if process_index() == 0:
+            check_prometheus(config.trainer.prometheus_address)
     except ConfigError as error:
         return error
     return None

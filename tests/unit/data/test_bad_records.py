@@ -2,12 +2,14 @@
 
 import json
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_log import MemoryLog, event, message, small_config
 
 from xrex.data.batching import Batcher
+from xrex.data.codecs import arrow
 from xrex.data.dataset import start_positions
 from xrex.errors import BadRecord, RunError
 from xrex.schema.batch import BadRow
@@ -24,9 +26,9 @@ def rows_message(offset: int, *bad_rows: int, rows: int = 5):
     return message(offset, json.dumps(values).encode())
 
 
-def deliveries(log, limit, positions=None, bad_before=0):
+def deliveries(log, limit, positions=None, bad_before=0, **changes):
     """Everything up to the fixed end."""
-    config = small_config(skip_bad_records=limit)
+    config = small_config(skip_bad_records=limit, **changes)
     positions = positions or start_positions(config, log=log).partitions
     batcher = Batcher(config, log, positions, 4, bad_before=bad_before)
     found = [batcher.next()]
@@ -75,6 +77,18 @@ def test_the_next_one_ends_the_run():
 def test_those_before_a_restart_count():
     with pytest.raises(BadRecord, match="offset 5 row 0"):
         deliveries(two_bad_of_ten(), limit=2, bad_before=1)
+
+
+def test_a_limit_below_what_was_passed_over_before_allows_none(capsys):
+    with pytest.raises(BadRecord, match=r"5 bad records were passed over before it, dataset\.skip_bad_records = 3"):
+        deliveries(two_bad_of_ten(), limit=3, bad_before=5)
+
+
+def test_a_column_whose_name_is_no_text_makes_a_bad_record():
+    row = json.loads(event(0).value or b"") | {"zzzz": 1}
+    value = arrow.encode(pa.RecordBatch.from_pylist([row])).replace(b"zzzz", b"\xff\xff\xff\xff")
+    with pytest.raises(BadRecord, match="offset 0: the name of a column is not UTF-8"):
+        deliveries(MemoryLog([message(0, value)]), limit=0, codec="arrow")
 
 
 def test_a_bad_row_leaves_the_others_of_its_message():

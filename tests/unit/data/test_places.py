@@ -38,7 +38,10 @@ def test_other_words_are_errors_that_list_the_places(text):
         places.start_at(text)
 
 
-@pytest.mark.parametrize("time", ["yesterday", "", "2023-11-14", "2023-11-14T22:13:20", "-5", "1e3"])
+@pytest.mark.parametrize(
+    "time",
+    ["yesterday", "", "2023-11-14", "2023-11-14T22:13:20", "-5", "1e3", "1969-01-01T00:00:00Z", "99999999999999999999"],
+)
 def test_a_time_that_is_none_or_names_no_zone_is_an_error(time):
     with pytest.raises(ConfigError, match=r"--on-lost-offset = .*TIME is ISO 8601 with a time zone"):
         places.on_lost_offset(f"timestamp:{time}")

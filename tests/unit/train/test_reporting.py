@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from small_model import config, random_batch
-from xrex.errors import RunError
+from xrex.errors import ConfigError, RunError
+from xrex.report import prometheus
+from xrex.report.prometheus import Prometheus
 from xrex.schema.batch import BadRow, Delivery
 from xrex.schema.positions import PartitionPosition, TopicPositions
 from xrex.train import reporting
@@ -100,13 +102,14 @@ def test_of_bad_records_the_first_20_are_told_one_by_one(reporter, capsys):
 
 
 def test_prometheus_is_served_lag_positions_rate_freshness_and_skips_on_loopback(tmp_path, printed):
-    made = Reporter(tmp_path, log_every_steps=10, total_steps=None, examples_before=0, prometheus_address="0")
-    with closing(made):
+    served_at = Prometheus("0")
+    made = Reporter(tmp_path, log_every_steps=10, total_steps=None, examples_before=0, prometheus=served_at)
+    with closing(served_at), closing(made):
         whole = standing(outages=3)
         whole.progress.skipped["bad_record"] = 2
         whole.newest_event_ms = int(time.time() * 1_000) - 5_000
         made.line(10, whole)
-        url = f"http://127.0.0.1:{made.prometheus.port}/metrics"
+        url = f"http://127.0.0.1:{served_at.port}/metrics"
         served = dict(line.rsplit(" ", 1) for line in urlopen(url).read().decode().splitlines() if line[0] != "#")
     assert float(served['phoenix_lag_records{partition="0"}']) == 1_200
     assert float(served['phoenix_next_offset{partition="1"}']) == 5
@@ -114,7 +117,7 @@ def test_prometheus_is_served_lag_positions_rate_freshness_and_skips_on_loopback
     assert 5 <= float(served["phoenix_freshness_seconds"]) < 60
     assert float(served["phoenix_broker_outages"]) == 3
     assert {"phoenix_step", "phoenix_examples", "phoenix_examples_per_second", "phoenix_loss"} <= set(served)
-    assert made.prometheus._server.server_address[0] == "127.0.0.1"
+    assert served_at._server.server_address[0] == "127.0.0.1"
     with pytest.raises(URLError):
         urlopen(url)
 
@@ -125,8 +128,18 @@ def test_a_port_that_is_taken_is_a_run_error_that_names_the_field(tmp_path, prin
         with pytest.raises(
             RunError, match=f"trainer.prometheus_address = '{address}': cannot listen: Address already in"
         ):
-            Reporter(tmp_path, log_every_steps=10, total_steps=None, examples_before=0, prometheus_address=address)
+            Prometheus(address)
 
 
-def test_nothing_listens_without_being_asked(reporter):
-    assert reporter.prometheus is None
+def test_without_its_package_the_address_is_a_config_error(monkeypatch):
+    monkeypatch.setattr(prometheus, "find_spec", lambda name: None)
+    prometheus.check_prometheus(None)
+    with pytest.raises(ConfigError, match=r"trainer\.prometheus_address = '9100': needs prometheus-client"):
+        prometheus.check_prometheus("9100")
+
+
+def test_text_of_a_message_does_not_reach_the_terminal_raw(reporter, capsys):
+    reporter.passed_over(BadRow(0, 1, None, 0, None, b"", "why: \x1b[2Jevil\nline" + "x" * 5_000))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("passed over: why: \\x1b[2Jevil\\nlinexxx")
+    assert len(line) < 1_100

@@ -60,7 +60,10 @@ class ArrowCodec:
     def read(self, value: bytes) -> tuple[Rows, tuple[str, ...]]:
         """The rows and the names of the columns that nothing reads. Raises BadRecord."""
         batch = decode(value)
-        plan = self._columns.plan(batch.schema)
+        try:
+            plan = self._columns.plan(batch.schema)
+        except UnicodeDecodeError as error:
+            raise BadRecord(f"the name of a column is not UTF-8: {error}") from None
         return Rows(batch, plan), plan.extra
 
     def join(self, parts: Sequence[tuple[Rows, int, int]]) -> pa.RecordBatch:

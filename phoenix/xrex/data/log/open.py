@@ -5,6 +5,7 @@ import re
 from xrex.data.log.base import Log, TopicWriter
 from xrex.data.log.config import DirectoryLog, KafkaLog, LogConfig
 from xrex.data.log.directory import DirectorySource, DirectoryTopicWriter
+from xrex.errors import ConfigError
 from xrex.schema.positions import TopicPositions
 
 _BROKERS = re.compile(r"[^\s,:/]+:\d{1,5}(,[^\s,:/]+:\d{1,5})*")
@@ -35,6 +36,10 @@ def commit_positions(config: LogConfig, positions: TopicPositions) -> None:
 
 def log_at(to: str, like: KafkaLog | None = None) -> KafkaLog | DirectoryLog:
     """The source at `to`, a folder or HOST:PORT[,HOST:PORT]; its brokers are spoken to as `like` says."""
+    if re.search(r"@[^/]*:\d+$", to):
+        raise ConfigError(
+            "--to holds a user or password before the brokers' address: give HOST:PORT, and --config for them"
+        )
     if not _BROKERS.fullmatch(to):
         return DirectoryLog(path=to)
     return (like or KafkaLog()).replace(bootstrap_servers=to)
