@@ -61,7 +61,7 @@ def test_a_faulty_batch_is_no_step_and_the_run_goes_on_behind_it(config, tmp_pat
     assert summary(run_dir)["step"] == 18
     assert summary(run_dir)["examples_skipped"] == {"not_finite": 2 * BATCH}
     assert summary(run_dir)["examples_trained"] == 18 * BATCH
-    told = [line for line in done.stdout.splitlines() if line.startswith("passed over a batch")]
+    told = [line for line in done.stderr.splitlines() if line.startswith("passed over a batch")]
     assert told[0] == (
         "passed over a batch behind step 6: loss or gradients are not finite: partition 0 offset 48 rows 0-0, "
         "partition 0 offset 49 rows 0-0, partition 0 offset 50 rows 0-0 and 5 more messages"
@@ -79,7 +79,8 @@ def test_too_many_in_a_row_end_the_run_and_the_last_checkpoint_is_from_before(co
     run_dir = tmp_path / "run"
     done = train("--config", config, "--run-dir", run_dir, "optimizer.max_faulty_batches=3", check=False)
     assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
+    *passed_over, line = done.stderr.splitlines()
+    assert len(passed_over) == 3
     assert line.startswith("behind step 6: loss or gradients are not finite: partition 0 offset 72 rows 0-0")
     assert "3 batches in a row were passed over before (optimizer.max_faulty_batches)" in line
     assert sorted(step.name for step in (run_dir / "checkpoints").iterdir()) == ["5"]

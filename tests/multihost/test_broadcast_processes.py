@@ -62,6 +62,7 @@ def test_agree_names_the_process_that_differs_on_every_process():
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "words", "code"),
     [
@@ -76,6 +77,7 @@ def test_an_expected_failure_of_one_process_is_raised_on_all_with_its_class_and_
     assert done.returncode == code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "words"),
     [
@@ -93,6 +95,7 @@ def test_an_unexpected_failure_of_process_0_is_a_run_error_on_the_others(case, w
     assert f"[1] RunError: process 0: {words}" in said
 
 
+@pytest.mark.slow
 def test_a_config_that_one_process_cannot_read_fails_all_with_its_reason():
     done = run(2, "unreadable")
     assert_everyone_said(done, 2, "ConfigError: process 1 has other code")

@@ -72,6 +72,7 @@ def test_two_processes_killed_and_restarted_end_bit_equal_to_a_run_never_stopped
     assert journal(run_dir) == journal(together)
 
 
+@pytest.mark.slow
 def test_sigterm_to_two_processes_saves_and_a_restart_ends_bit_equal(arguments, together, tmp_path):
     run_dir = tmp_path / "run"
     slowly = (*arguments, "checkpoint.save_every_steps=2", "--run-dir", run_dir)
@@ -92,6 +93,7 @@ def test_sigterm_to_two_processes_saves_and_a_restart_ends_bit_equal(arguments, 
     assert journal(run_dir) == journal(together)
 
 
+@pytest.mark.slow
 def test_a_run_begun_by_two_processes_goes_on_with_one_and_trains_every_row_once(arguments, together, tmp_path):
     run_dir = tmp_path / "run"
     done = multihost(2, *arguments, "--run-dir", run_dir, "trainer.max_steps=20")
