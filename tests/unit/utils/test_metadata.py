@@ -231,5 +231,5 @@ def test_this_environment_is_told_without_jax():
 
 def test_run_json_names_no_user_host_or_command_line():
     run = Run.first(name="run", environment=Environment.here(devices="1 x cpu", hosts=1), start=START)
-    for told in (os.uname().nodename, sys.argv[0], os.path.expanduser("~")):
+    for told in (os.uname().nodename, sys.executable, os.path.expanduser("~")):
         assert told not in run.to_json()
