@@ -170,6 +170,7 @@ def test_a_run_killed_on_1_then_2_then_4_processes_and_ended_on_1_trains_every_r
 
 
 @pytest.mark.multihost
+@pytest.mark.slow
 def test_offsets_above_2_31_and_ids_above_2_53_pass_through_save_merge_and_restore(tmp_path):
     messages = skewed_messages(1_500, random.Random(0), least_id=2**53 + 1)
     first_offsets = (2**31 + 7, 2**40 + 3, 2**53 + 1, 2**62)

@@ -53,6 +53,7 @@ def test_a_run_goes_on_from_the_step_before_a_damaged_one_and_ends_as_if_never_s
     assert (copy / "checkpoints" / "75.damaged").is_dir()
 
 
+@pytest.mark.slow
 def test_without_an_older_step_damage_ends_the_run_and_touches_nothing(copy):
     for older in ("45", "60"):
         shutil.rmtree(copy / "checkpoints" / older, ignore_errors=True)

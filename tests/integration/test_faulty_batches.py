@@ -74,6 +74,7 @@ def test_a_faulty_batch_is_no_step_and_the_run_goes_on_behind_it(config, tmp_pat
             assert np.isfinite(array).all(), name
 
 
+@pytest.mark.slow
 def test_too_many_in_a_row_end_the_run_and_the_last_checkpoint_is_from_before(config, tmp_path):
     write_topic(tmp_path / "log", faulty={6, 7, 8, 9})
     run_dir = tmp_path / "run"
