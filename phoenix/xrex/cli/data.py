@@ -30,9 +30,18 @@ class _From(StrEnum):
     events = "events"
 
 
-class _Codec(StrEnum):
+class Codec(StrEnum):
+    """Encoding of messages, as a command line names it."""
+
     arrow = "arrow"
     json = "json"
+
+
+BrokerConfig = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Kafka: the config whose dataset.log.security speaks to the brokers of --to."),
+]
+"""`--config` of the commands that write to `--to`."""
 
 
 _TAKES = {
@@ -77,7 +86,7 @@ def produce(
             min=0, metavar="N", help="Histories hold none but the first N events; all earlier ones unless given."
         ),
     ] = None,
-    codec: Annotated[_Codec, typer.Option(help="Encoding of a message.")] = _Codec.arrow,
+    codec: Annotated[Codec, typer.Option(help="Encoding of a message.")] = Codec.arrow,
     seed: Annotated[int, typer.Option(min=0, help="Which synthetic world; nothing else is drawn by chance.")] = 0,
     taste: Annotated[
         float | None, typer.Option(help="Synthetic: weight of the user-item factors, 0.4 unless given.")
@@ -97,12 +106,7 @@ def produce(
         str | None, typer.Option(metavar="C,D", help="Events: columns of what was shown; 'item' unless given.")
     ] = None,
     actions: Annotated[str | None, typer.Option(metavar="E,F", help="Events: label columns, 0, 1 or null.")] = None,
-    config: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Kafka: the config whose dataset.log.security speaks to the brokers of --to."
-        ),
-    ] = None,
+    config: BrokerConfig = None,
 ) -> None:
     """Turn events into rows with histories, and write them to a topic.
 
@@ -258,7 +262,7 @@ def _next_step(source: _From, given: str | None, overrides: dict[str, str], colu
     )
 
 
-def _overrides(log: "LogConfig", topic: str, partitions: int, codec: _Codec) -> dict[str, str]:
+def _overrides(log: "LogConfig", topic: str, partitions: int, codec: Codec) -> dict[str, str]:
     """What a config must say to read the topic that was written."""
     from xrex.data.log.config import DirectoryLog, KafkaLog
 
@@ -268,4 +272,4 @@ def _overrides(log: "LogConfig", topic: str, partitions: int, codec: _Codec) -> 
     elif isinstance(log, KafkaLog):
         where = {"dataset.log": "KafkaLog", "dataset.log.bootstrap_servers": log.bootstrap_servers}
     topic_fields = {"dataset.topic_name": topic, "dataset.num_kafka_partitions": str(partitions)}
-    return where | topic_fields | ({} if codec is _Codec.arrow else {"dataset.codec": codec.value})
+    return where | topic_fields | ({} if codec is Codec.arrow else {"dataset.codec": codec.value})

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -16,6 +15,7 @@ import typer
 from xai_configlib import apply_overrides
 from xrex.checkpoint import layout, positions
 from xrex.cli.config import read_config
+from xrex.cli.data import BrokerConfig, Codec, security_of
 from xrex.errors import BadRecord, ConfigError, LogStalled, RunError, TopicMissing
 from xrex.report.progress import text_table
 from xrex.schema.positions import PartitionPosition, TopicPositions
@@ -46,11 +46,6 @@ _Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tab
 _Keep = Annotated[
     bool, typer.Option("--keep-unknown", help="Do not mind the fields that a newer release wrote; a line for each.")
 ]
-
-
-class _Codec(StrEnum):
-    arrow = "arrow"
-    json = "json"
 
 
 # lag
@@ -488,15 +483,10 @@ def resend(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="dead-letters-*.jsonl of run folders.")],
     to: Annotated[str, typer.Option(metavar="FOLDER|HOST:PORT", help="Folder of a directory log, or Kafka brokers.")],
     topic: Annotated[str, typer.Option(help="Topic to send to; it must be there.")],
-    codec: Annotated[_Codec, typer.Option(help="Encoding of the messages; read where only rows of one are bad.")] = (
-        _Codec.arrow
+    codec: Annotated[Codec, typer.Option(help="Encoding of the messages; read where only rows of one are bad.")] = (
+        Codec.arrow
     ),
-    config: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Kafka: the config whose dataset.log.security speaks to the brokers of --to."
-        ),
-    ] = None,
+    config: BrokerConfig = None,
 ) -> None:
     """Send again what a run passed over: bad messages whole, of a message with bad rows only those rows.
 
@@ -504,7 +494,6 @@ def resend(
 
     xrex data resend runs/ranker/dead-letters-0.jsonl --to localhost:9092 --topic engagements
     """
-    from xrex.cli.data import security_of
     from xrex.data.log.open import log_at, open_writer
 
     like = None if config is None else security_of(config, to, topic)
