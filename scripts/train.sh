@@ -14,7 +14,9 @@ arguments=()
 if [ "$config" = configs/quickstart.yaml ] && [ ! -e "$log/engagements" ]; then
     # Produced aside and renamed when it is whole: an interrupted first try must not leave half a log to train on.
     rm -rf "$log.part"
-    .venv/bin/xrex data produce --to "$log.part" --topic engagements --partitions 4 --from synthetic --seed 0
+    # What it prints of the place it wrote to, and of what comes next, is true only until it is renamed.
+    .venv/bin/xrex data produce --to "$log.part" --topic engagements --partitions 4 --from synthetic --seed 0 |
+        sed -e '/^next:/d' -e "s|$log\.part|$log|"
     mkdir -p "$log"
     mv "$log.part/engagements" "$log/engagements"
     rm -rf "$log.part"
