@@ -42,7 +42,7 @@ running() {
     local how id
     read -r how id 2>/dev/null <"$STATE/pid" || return 1
     case $how in
-        java) [[ $(ps -o args= -p "$id" 2>/dev/null) == *"$STATE/server.properties"* ]] ;;
+        java) [[ $(ps -ww -o args= -p "$id" 2>/dev/null) == *"$STATE/server.properties"* ]] ;;
         docker) [[ $(docker inspect -f '{{.State.Running}}' "$id" 2>/dev/null) == true ]] ;;
     esac
 }
