@@ -36,7 +36,7 @@ from xrex.schema.inputs import ModelInputs
 from xrex.schema.specs import FeatureSpec, TableSpec
 from xrex.sharding.config import MeshConfig
 from xrex.sharding.global_batch import place
-from xrex.sharding.mesh import make_mesh, over_rows
+from xrex.sharding.mesh import dense_sharding, make_mesh, over_rows
 from xrex.train import start
 from xrex.train.config import TrainerConfig
 from xrex.train.run import begin, build_loop
@@ -97,11 +97,13 @@ def embedding_steps(num_rows: int, *, rows: int = 64, ids: int = 320, dim: int =
         return lambda embedded, batch: (jnp.mean(embedded["history"]["item"], axis=1) @ params["weight"])[:, None]
 
     rule = partial(rowwise_adagrad, learning_rate=0.05, epsilon=1e-8)
-    step = build_step(merge, arenas(inputs), optimizer, rule, (1.0,), mesh)
-    fresh = partial(initial_state, optimizer=optimizer, arenas=arenas(inputs), seed=0, embedding_stddev=0.02)
+    step = build_step(merge, arenas(inputs), optimizer, rule, (1.0,), mesh, dense_sharding(mesh, MeshConfig()))
+    fresh = partial(initial_state, optimizer=optimizer, arenas=arenas(inputs), mesh=mesh, seed=0, embedding_stddev=0.02)
     shapes = jax.eval_shape(partial(fresh, initial_accumulator=1e-3), {"weight": jnp.ones((dim, 1))})
     placed = jax.tree.map(
-        lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where), shapes, state_shardings(mesh, shapes)
+        lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where),
+        shapes,
+        state_shardings(mesh, shapes, MeshConfig()),
     )
     return Steps(step, mesh, placed, random_batches(inputs, rows))
 

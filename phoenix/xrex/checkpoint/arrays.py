@@ -1,5 +1,6 @@
 """A state's arrays by name, and their checksums by blocks of rows that do not depend on the number of devices."""
 
+import math
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -40,8 +41,11 @@ def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def block_count(shape: tuple[int, ...]) -> int:
-    """Blocks of equal row count that an array is checksummed in: 1,024 where its rows divide by that, else 1."""
-    return STORED_ROWS_MULTIPLE if shape and shape[0] and shape[0] % STORED_ROWS_MULTIPLE == 0 else 1
+    """Blocks of equal row count that an array is checksummed in: the most that divide both its rows and 1,024.
+
+    A device count that divides both then deals whole blocks, whatever it is.
+    """
+    return math.gcd(shape[0], STORED_ROWS_MULTIPLE) if shape and shape[0] else 1
 
 
 def local_checksums(arrays: Mapping[str, jax.Array]) -> dict[str, dict[str, Any]]:
@@ -51,7 +55,11 @@ def local_checksums(arrays: Mapping[str, jax.Array]) -> dict[str, dict[str, Any]
     Raises CheckpointError for an array whose shards cut a block or a row.
     """
     return {
-        name: {"shape": list(array.shape), "dtype": str(array.dtype), "blocks": _owned_blocks(name, array)}
+        name: {
+            "shape": list(array.shape),
+            "dtype": str(array.dtype),
+            "blocks": _owned_blocks(name, array, block_count(array.shape)),
+        }
         for name, array in arrays.items()
     }
 
@@ -62,7 +70,10 @@ def differing_blocks(name: str, array: Any, saved: Mapping[str, Any]) -> list[in
     array  a jax.Array placed like the ones that are saved, or the whole array as numpy
     saved  its entry of checksums.json
     """
-    blocks = _blocks(array, 0, array.shape) if isinstance(array, np.ndarray) else _owned_blocks(name, array)
+    count = len(saved["blocks"])  # release 0.1 took one block for an array whose rows 1,024 does not divide
+    blocks = (
+        _blocks(array, 0, array.shape, count) if isinstance(array, np.ndarray) else _owned_blocks(name, array, count)
+    )
     return [index for index, crc in blocks.items() if crc != saved["blocks"][index]]
 
 
@@ -85,8 +96,8 @@ def merge_checksums(parts: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[st
     return dict(sorted(headers.items()))
 
 
-def _owned_blocks(name: str, array: jax.Array) -> dict[int, int]:
-    block_rows = array.shape[0] // block_count(array.shape) if array.shape else 1
+def _owned_blocks(name: str, array: jax.Array, count: int) -> dict[int, int]:
+    block_rows = array.shape[0] // count if array.shape else 1
     owned: dict[int, int] = {}
     for shard in array.addressable_shards:
         if shard.replica_id:
@@ -96,16 +107,16 @@ def _owned_blocks(name: str, array: jax.Array) -> dict[int, int]:
         if rows.shape[1:] != array.shape[1:] or first_row % block_rows or len(rows) % block_rows:
             raise CheckpointError(
                 f"{name}: a shard of shape {rows.shape} at row {first_row} is not made of whole blocks of "
-                f"{block_rows} rows: shard tables by rows, over a device count that divides {STORED_ROWS_MULTIPLE}, "
-                "and replicate the rest"
+                f"{block_rows} rows: deal an array by rows, over a device count that divides them and {STORED_ROWS_MULTIPLE}, or "
+                "replicate it"
             )
-        owned |= _blocks(rows, first_row, array.shape)
+        owned |= _blocks(rows, first_row, array.shape, count)
     return owned
 
 
-def _blocks(rows: np.ndarray, first_row: int, shape: tuple[int, ...]) -> dict[int, int]:
-    """Block -> CRC-32, of rows that begin with row `first_row` of an array of `shape`."""
-    block_rows = shape[0] // block_count(shape) if shape else 1
+def _blocks(rows: np.ndarray, first_row: int, shape: tuple[int, ...], count: int) -> dict[int, int]:
+    """Block -> CRC-32, of rows that begin with row `first_row` of an array of `shape` in `count` blocks."""
+    block_rows = shape[0] // count if shape else 1
     rows = np.atleast_1d(rows)
     return {
         (first_row + row) // block_rows: _crc(rows[row : row + block_rows]) for row in range(0, len(rows), block_rows)

@@ -15,7 +15,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
@@ -172,6 +173,35 @@ def move_damaged_aside(step_dir: Path) -> Path:
     if aside.exists():
         shutil.rmtree(aside)
     return step_dir.rename(aside)
+
+
+@contextmanager
+def in_use(step_dir: Path) -> Iterator[None]:
+    """Hold a step while a run begins from it, so that the run that owns it does not remove it.
+
+    Nothing is written: the hold is a shared lock of its config.json, which ends with the process at the latest. Where the file
+    system gives no lock, there is none.
+    """
+    if not isinstance(step_dir, Path):
+        yield  # an object store removes nothing by itself
+        return
+    with ExitStack() as held:
+        with suppress(OSError):
+            file = held.enter_context(open(step_dir / CONFIG, "rb"))
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        yield
+
+
+def is_in_use(step_dir: Path) -> bool:
+    """Whether another process holds the step with `in_use`."""
+    try:
+        with open(step_dir / CONFIG, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def lock_run_folder(run_dir: Path) -> TextIO:

@@ -139,10 +139,10 @@ class Checkpoints:
         return CheckpointError(f"step {step} could not be saved to {self._directory / str(step)}: {reason}")
 
     def _retain(self) -> None:
-        """Remove the complete steps that are neither among the newest nor a multiple of keep_every."""
+        """Remove the complete steps that are neither among the newest, nor a multiple of keep_every, nor where a child begins."""
         every = self._config.keep_every
         for step in layout.complete_steps(self._directory)[: -self._config.keep_last]:
-            if every is None or step % every:
+            if (every is None or step % every) and not layout.is_in_use(self._path(step)):
                 self._remove(self._path(step))
 
     def _remove(self, step_dir: Path) -> None:

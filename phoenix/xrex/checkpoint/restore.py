@@ -2,8 +2,9 @@
 
 import json
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -93,19 +94,60 @@ def compare(step_dir: Path, target: Any) -> Comparison:
     )
 
 
-def restore_state(step_dir: Path, target: Any, *, ignore_extra: bool = False) -> Any:
+@dataclass(frozen=True)
+class Selection:
+    """Which arrays a run takes from a step, by name."""
+
+    loaded: tuple[str, ...]
+    fresh: tuple[str, ...]
+    """Wanted, but not taken from the step: the run begins them anew."""
+    left: tuple[str, ...]
+    """In the step, but not taken from it, and not wanted either."""
+
+
+def select(step_dir: Path, target: Any, fresh: Sequence[str] = ()) -> Selection:
+    """Which arrays of target (a pytree of jax.ShapeDtypeStruct) are taken from the step.
+
+    fresh  patterns, such as "params/head/*": arrays with such names are not taken from the step
+    Raises CheckpointError naming every array that is missing, extra or of another shape or dtype and that no pattern means, and
+    every pattern that means none.
+    """
+    found = compare(step_dir, target)
+    names = [*arrays.named(target), *found.extra]
+    if idle := [pattern for pattern in fresh if not any(fnmatchcase(name, pattern) for name in names)]:
+        raise CheckpointError(
+            f"{step_dir}: --fresh {idle[0]} is the name of no array, such as {', '.join(sorted(names)[:3])}; "
+            "xrex checkpoint arrays PATH lists them"
+        )
+    anew = {name for name in names if any(fnmatchcase(name, pattern) for pattern in fresh)}
+    _refuse_differences(step_dir, found, anew)
+    wanted = set(arrays.named(target))
+    return Selection(
+        loaded=tuple(name for name in found.equal if name not in anew),
+        fresh=tuple(name for name in names if name in anew & wanted),
+        left=found.extra,
+    )
+
+
+def restore_state(
+    step_dir: Path,
+    target: Any,
+    *,
+    fresh: Sequence[str] = (),
+    make: Callable[[tuple[str, ...]], dict[str, jax.Array]] = lambda names: {},
+) -> Any:
     """The step's arrays as a pytree like target, placed by target's shardings. Every process calls it.
 
-    target        pytree of jax.ShapeDtypeStruct, each with a sharding
-    ignore_extra  leave arrays that target does not name in the step, instead of refusing it
-    Raises CheckpointError naming every array that is missing, extra or of another shape or dtype; StepDamaged if one of them
-    is not what was saved.
+    target  pytree of jax.ShapeDtypeStruct, each with a sharding
+    fresh   patterns of arrays that are not taken from the step, see `select`
+    make    names -> those arrays, as they are before the first step
+    Raises CheckpointError as `select` does, StepDamaged if an array is not what was saved.
     """
-    _refuse_differences(step_dir, compare(step_dir, target), ignore_extra)
-    wanted = arrays.named(target)
-    tree = arrays.nested(wanted)
+    chosen, wanted = select(step_dir, target, fresh), arrays.named(target)
+    tree = arrays.nested({name: wanted[name] for name in chosen.loaded})
     restored = arrays.named(read_tree(step_dir, tree, ocp.checkpoint_utils.construct_restore_args(tree)))
     check_arrays(step_dir, restored.items())
+    restored |= make(chosen.fresh)
     treedef = jax.tree_util.tree_structure(target)
     return jax.tree_util.tree_unflatten(treedef, [restored[name] for name in wanted])
 
@@ -127,7 +169,7 @@ def check_arrays(step_dir: Path, read: Iterable[tuple[str, Any]]) -> int:
                 f"{step_dir / layout.CHECKSUMS}: not valid: {error!r}; resume from another step"
             ) from None
         if blocks:
-            rows = array.shape[0] // arrays.block_count(array.shape) if array.shape else 1
+            rows = array.shape[0] // len(saved[name]["blocks"]) if array.shape else 1
             first = blocks[0] * rows
             problems.append(f"{step_dir}: {name} rows {first}-{first + rows - 1} are not those that were saved")
     if problems:
@@ -150,15 +192,18 @@ def read_tree(step_dir: Path, tree: Any, restore_args: Any) -> Any:
         handler.close()
 
 
-def _refuse_differences(step_dir: Path, comparison: Comparison, ignore_extra: bool) -> None:
-    lines = [f"{name} is not in the checkpoint" for name in comparison.missing]
-    lines += [
-        f"{name} is {saved} in the checkpoint, {wanted} here" for name, (saved, wanted) in comparison.reshaped.items()
-    ]
-    if not ignore_extra:
-        lines += [f"{name} is in the checkpoint, but not in this model" for name in comparison.extra]
-    if lines:
-        raise CheckpointError("\n".join(f"{step_dir}: {line}" for line in lines))
+def _refuse_differences(step_dir: Path, comparison: Comparison, anew: set[str]) -> None:
+    """Every difference that is not among the names that begin anew is an error."""
+    lines = {name: f"{name} is not in the checkpoint" for name in comparison.missing}
+    lines |= {
+        name: f"{name} is {saved} in the checkpoint, {wanted} here"
+        for name, (saved, wanted) in comparison.reshaped.items()
+    }
+    lines |= {name: f"{name} is in the checkpoint, but not in this model" for name in comparison.extra}
+    if wrong := [line for name, line in lines.items() if name not in anew]:
+        raise CheckpointError(
+            "\n".join(f"{step_dir}: {line}; a child may leave it out: --fresh PATTERN" for line in wrong)
+        )
 
 
 def _listed_arrays(content: bytes) -> dict[str, SavedArray]:

@@ -11,7 +11,7 @@ from xrex.checkpoint import layout, positions
 from xrex.errors import ConfigError
 from xrex.report.progress import text_table
 
-app = typer.Typer(no_args_is_help=True, help="Look at saved steps: list, positions, digest, verify.")
+app = typer.Typer(no_args_is_help=True, help="Look at saved steps: list, arrays, positions, digest, verify.")
 
 _Where = Annotated[str, typer.Argument(metavar="PATH", help="A step, a checkpoints or a run folder.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -72,6 +72,13 @@ def show_digest(path: _Where) -> None:
     from xrex.checkpoint.digest import digest  # JAX and Orbax: seconds that the other commands must not cost
 
     typer.echo(f"{digest(step_dir)}  {step_dir}")
+
+
+@app.command("arrays")
+def list_arrays(path: _Where, as_json: _Json = False) -> None:
+    """Name, type and shape of every array of a step."""
+    listed = json.loads((layout.resolve(path) / layout.CHECKSUMS).read_bytes())["arrays"]
+    _print([{"name": name, "dtype": a["dtype"], "shape": str(a["shape"])} for name, a in listed.items()], as_json)
 
 
 @app.command("verify")

@@ -4,16 +4,20 @@ An arena is float32[V, D] with one accumulator per row, float32[V]; rows are dea
 `data`. A table's rows follow those of the tables before it, in the order of the config.
 """
 
+import functools
 import itertools
 import math
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec
 
 from xrex.schema.batch import Batch
 from xrex.schema.inputs import ModelInputs
-from xrex.schema.specs import FeatureSpec, TableSpec
+from xrex.schema.specs import STORED_ROWS_MULTIPLE, FeatureSpec, TableSpec
+from xrex.sharding.mesh import AXIS
 
 
 @dataclass(frozen=True)
@@ -71,13 +75,32 @@ def pooled(arena: Arena, rows_BnD, batch: Batch) -> dict[str, dict]:
     return placed
 
 
-def initial_table(arena: Arena, key, stddev: float):
-    """float32[V, D]: normal rows; the rows that only round a table up to its stored size are 0."""
-    rows = []
-    for table, table_key in zip(arena.tables, jax.random.split(key, len(arena.tables)), strict=True):
-        values = stddev * jax.random.normal(table_key, (table.stored_rows, arena.embedding_dim))
-        rows.append(jnp.where(jnp.arange(table.stored_rows)[:, None] < table.num_embeddings, values, 0.0))
-    return jnp.concatenate(rows)
+def initial_table(arena: Arena, key, stddev: float, mesh: Mesh):
+    """float32[V, D], dealt over the mesh: normal rows; the rows that only round a table up to its stored size are 0.
+
+    Rows come in 1,024 blocks with a key each, so that they depend on no topology, and no device ever holds more than its own
+    rows and one block.
+    """
+    block_rows, blocks_here = arena.stored_rows // STORED_ROWS_MULTIPLE, STORED_ROWS_MULTIPLE // mesh.size
+
+    def block(index):
+        values = stddev * jax.random.normal(jax.random.fold_in(key, index), (block_rows, arena.embedding_dim))
+        return jnp.where(_is_row(arena, index * block_rows + jnp.arange(block_rows))[:, None], values, 0.0)
+
+    def on_device():
+        first = lax.axis_index(AXIS) * blocks_here
+        return lax.map(block, first + jnp.arange(blocks_here)).reshape(-1, arena.embedding_dim)
+
+    return jax.shard_map(on_device, mesh=mesh, in_specs=(), out_specs=PartitionSpec(AXIS), check_vma=False)()
+
+
+def _is_row(arena: Arena, rows):
+    """bool[...]: whether these rows of the arena belong to a table, and do not only round it up."""
+    firsts = [arena.first_row(table.name) for table in arena.tables]
+    belongs = [
+        (rows >= first) & (rows < first + t.num_embeddings) for first, t in zip(firsts, arena.tables, strict=True)
+    ]
+    return functools.reduce(jnp.logical_or, belongs)
 
 
 def _key(group: str) -> str:

@@ -1,11 +1,17 @@
 """How dense weights and embedding rows are updated."""
 
+from typing import Literal
+
 from xai_configlib import Config, configclass, field
 
 
 @configclass(policy="may_change")
 class DenseOptimizerConfig(Config):
-    """AdamW with linear warm-up and an optional cosine decay, for every weight outside the tables."""
+    """The rule for every weight outside the tables, with linear warm-up and an optional cosine decay."""
+
+    algorithm: Literal["adamw", "adagrad", "momentum"] = field(default="adamw")
+    """`adamw`: first and second moments. `adagrad`: the sum of squares. `momentum`: the first moment alone. Each has a state
+    of its own: a child that changes it begins that anew, with --fresh 'dense_optimizer/*'."""
 
     learning_rate: float = field(default=1e-3, ge=0)
     """Peak, reached after `warmup_steps`."""
@@ -20,13 +26,13 @@ class DenseOptimizerConfig(Config):
     """Share of the peak that is left after `decay_steps`."""
 
     b1: float = field(default=0.9, ge=0, lt=1)
-    """Decay of the first moment."""
+    """adamw, momentum: decay of the first moment."""
 
     b2: float = field(default=0.99, ge=0, lt=1)
-    """Decay of the second moment."""
+    """adamw: decay of the second moment."""
 
     epsilon: float = field(default=1e-8, gt=0)
-    """Added to the root of the second moment."""
+    """adamw, adagrad: added to the root of the second moment, or of the sum of squares."""
 
     weight_decay: float = field(default=0.0, ge=0)
     """Decoupled, scaled by the learning rate."""

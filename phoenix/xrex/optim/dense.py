@@ -1,4 +1,6 @@
-"""Dense weights: AdamW by optax, with warm-up and decay."""
+"""Dense weights: a rule of optax, with warm-up and decay."""
+
+from collections.abc import Callable
 
 import optax
 
@@ -16,9 +18,18 @@ def learning_rate_schedule(config: DenseOptimizerConfig) -> optax.Schedule:
 
 
 def dense_optimizer(config: DenseOptimizerConfig) -> optax.GradientTransformation:
-    """The transformation for every weight outside the tables. Source: Loshchilov and Hutter 2019 (AdamW)."""
+    """The transformation for every weight outside the tables; weight decay is decoupled from the rule.
+
+    Sources: Loshchilov and Hutter 2019 (AdamW), Duchi et al. 2011 (Adagrad).
+    """
     clip = optax.identity() if config.clip_norm is None else optax.clip_by_global_norm(config.clip_norm)
-    adamw = optax.adamw(
-        learning_rate_schedule(config), b1=config.b1, b2=config.b2, eps=config.epsilon, weight_decay=config.weight_decay
-    )
-    return optax.chain(clip, adamw)
+    decay = optax.add_decayed_weights(config.weight_decay)
+    rate = optax.scale_by_learning_rate(learning_rate_schedule(config))
+    return optax.chain(clip, optax.chain(_RULES[config.algorithm](config), decay, rate))
+
+
+_RULES: dict[str, Callable[[DenseOptimizerConfig], optax.GradientTransformation]] = {
+    "adamw": lambda config: optax.scale_by_adam(config.b1, config.b2, config.epsilon),
+    "adagrad": lambda config: optax.scale_by_rss(initial_accumulator_value=0.1, eps=config.epsilon),
+    "momentum": lambda config: optax.trace(config.b1),
+}

@@ -18,8 +18,9 @@ class TableSpec(Config):
     name: str = field(pattern=_NAME, pattern_words=_NAME_WORDS)
     """Name that features refer to."""
 
-    num_embeddings: int = field(ge=1, lt=2**31)
-    """Logical rows. Storage is rounded up to a multiple of 1,024."""
+    num_embeddings: int = field(policy="may_change", ge=1, lt=2**31)
+    """Logical rows. Storage is rounded up to a multiple of 1,024. A child may give a directly indexed table more of them: the old
+    rows stay."""
 
     embedding_dim: int = field(ge=1)
     """Width of a row."""
@@ -40,6 +41,18 @@ class TableSpec(Config):
     def stored_rows(self) -> int:
         """num_embeddings rounded up to a multiple of 1,024."""
         return -(-self.num_embeddings // STORED_ROWS_MULTIPLE) * STORED_ROWS_MULTIPLE
+
+    def cannot_continue(self, before: "TableSpec") -> str | None:
+        """Why this table cannot take over the rows of `before`, the same table of a checkpoint; None: it can."""
+        if self.num_embeddings == before.num_embeddings:
+            return None
+        if self.salts:
+            return "ids are hashed over all rows and would find other ones"
+        if self.oov == "hash":
+            return "ids outside it are hashed over all rows and would find other ones"
+        if self.num_embeddings < before.num_embeddings:
+            return f"it has {before.num_embeddings:,} rows in the checkpoint: rows would be lost"
+        return None
 
 
 @configclass(policy="must_match")

@@ -1,11 +1,17 @@
 """Which devices a run uses."""
 
+from typing import Literal
+
 from xai_configlib import Config, configclass, field
 
 
 @configclass(policy="per_start")
 class MeshConfig(Config):
-    """One axis, `data`: the batch and every table lie on it, dense weights are replicated."""
+    """One axis, `data`: the batch and every table are dealt over it."""
 
     num_devices: int | None = field(default=None, ge=1)
     """Devices over all processes; null: every device JAX sees. Must divide 1,024 and trainer.global_batch_size."""
+
+    dense_weights: Literal["replicated", "sharded"] = field(default="replicated")
+    """`replicated`: whole on every device. `sharded`: each weight whose first axis the device count divides, and its optimizer
+    state, is dealt over the devices too; a step then gathers the weights and scatters their gradients."""

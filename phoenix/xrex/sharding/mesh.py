@@ -1,5 +1,7 @@
 """The mesh: one axis, `data`, on one device too."""
 
+from collections.abc import Callable
+
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -35,5 +37,12 @@ def over_rows(mesh: Mesh) -> NamedSharding:
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """Dense weights: whole on every device."""
+    """Whole on every device."""
     return NamedSharding(mesh, PartitionSpec())
+
+
+def dense_sharding(mesh: Mesh, config: MeshConfig) -> Callable[[tuple[int, ...]], NamedSharding]:
+    """Shape of a dense weight, or of its optimizer state -> where it lies."""
+    if config.dense_weights == "replicated":
+        return lambda shape: replicated(mesh)
+    return lambda shape: over_rows(mesh) if shape and shape[0] and shape[0] % mesh.size == 0 else replicated(mesh)

@@ -13,7 +13,7 @@ import jax
 
 from xrex.checkpoint import layout, positions
 from xrex.checkpoint.manager import Checkpoints
-from xrex.checkpoint.restore import StepFiles, read_files, restore_state
+from xrex.checkpoint.restore import StepFiles, read_files
 from xrex.data import places
 from xrex.data.batching import BAD_RECORD
 from xrex.data.dataset import LOST_OFFSET, Resumed, check_positions, start_positions
@@ -28,9 +28,10 @@ from xrex.train.config import TrainerConfig
 from xrex.train.loop import Loop
 from xrex.train.progress import Progress, merge_json
 from xrex.train.reporting import Reporter, closing_lines, write_failure
+from xrex.train.restored import check_optimizer, grown_tables, take_over
 from xrex.train.setup import Program, build_program, open_stream
 from xrex.train.signals import StopRequest, stop_on_signals
-from xrex.train.start import Plan, command_line
+from xrex.train.start import Plan, command_line, read_checkpoint_config
 from xrex.train.state import TrainState
 from xrex.utils.metadata import Environment, MetadataRecorder, Run, Start, config_sha256, utc_now
 from xrex.utils.utils import first_cause, from_process_zero, process_count, process_index, raise_together
@@ -112,6 +113,8 @@ def begin(plan: Plan, held: ExitStack, plan_again: Callable[[], Plan]) -> dict[s
     where positions do not fit it.
     """
     held.enter_context(layout.lock_run_folder(plan.run_dir))
+    if plan.restore_from is not None and _own_step(plan) is None:
+        held.enter_context(layout.in_use(plan.restore_from))  # by the time this ends the child has steps of its own
     _refuse_overtaken(plan.run_dir, _own_step(plan))  # before any note: the summary there is the other one's
     held.enter_context(failure_noted(plan.run_dir, plan.config))
     with machine_errors_in_words(plan.run_dir):
@@ -133,6 +136,7 @@ def fix_start(plan: Plan) -> dict[str, Any]:
     run_dir, config = plan.run_dir, plan.config
     own_step = _own_step(plan)
     saved = None if own_step is None else read_files(own_step)
+    grown_from = what_has_grown(plan)
     resumed = first_positions(plan, saved)
     topic = resumed.topic
     run = run_record(plan, topic)
@@ -150,11 +154,25 @@ def fix_start(plan: Plan) -> dict[str, Any]:
         "run_dir": str(run_dir.absolute()),
         "restore_from": None if plan.restore_from is None else str(plan.restore_from),
         "own_step": None if own_step is None else int(own_step.name),
+        "fresh": list(plan.fresh) if own_step is None else [],
+        "grown_from": grown_from,
         "positions": positions.to_json({topic.topic: topic}),
         "progress": None if saved is None else json.dumps(saved.progress),
         "lost": resumed.lost,
         "run": run.to_json(),
     }
+
+
+def what_has_grown(plan: Plan) -> dict[str, int]:
+    """Tables with more rows than in the step of another run that this one begins from, with the rows there.
+
+    Raises CheckpointError where the step's dense optimizer is another.
+    """
+    if plan.restore_from is None or _own_step(plan) is not None:
+        return {}
+    _, before = read_checkpoint_config(plan.restore_from / layout.CONFIG, keep_unknown=True, say=lambda line: None)
+    check_optimizer(plan.restore_from, plan.config, before, plan.fresh)
+    return grown_tables(plan.config, before)
 
 
 def first_positions(plan: Plan, saved: StepFiles | None) -> Resumed:
@@ -192,6 +210,7 @@ def run_record(plan: Plan, topic: TopicPositions) -> Run:
         run = plan.earlier.restarted(**origin)
         return replace(run, keep_unknown=plan.keep_unknown).blaming(plan.anew, plan.earlier, plan.given)
     origin |= {"name": plan.config.trainer.name, "start_at": plan.start_at, "keep_unknown": plan.keep_unknown}
+    origin["fresh"] = plan.fresh
     if plan.kind == "child" and plan.earlier is not None and plan.inherited is not None:
         origin |= {"differences": tuple(asdict(row) for row in rows), "inherited": plan.inherited.to_dict()}
         child = Run.child_of(plan.earlier, str(plan.checkpoint), str(plan.restore_from), **origin)
@@ -210,7 +229,13 @@ def restored_state(
     while begun["restore_from"] is not None:
         state, damage = None, None
         try:
-            state = restore_state(layout.open_path(begun["restore_from"]), program.state_target)
+            state = take_over(
+                program,
+                layout.open_path(begun["restore_from"]),
+                fresh=begun["fresh"],
+                grown_from=begun["grown_from"],
+                say=partial(print, flush=True) if process_index() == 0 else lambda line: None,
+            )
         except StepDamaged as error:
             damage = error
         try:

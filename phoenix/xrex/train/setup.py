@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
+from xrex.checkpoint.arrays import named
 from xrex.data.assignment import partitions_of
 from xrex.data.config import DatasetConfig
 from xrex.data.prefetch import Stream
@@ -20,7 +21,7 @@ from xrex.optim.dense import dense_optimizer
 from xrex.optim.rowwise import rowwise_adagrad
 from xrex.schema.inputs import ModelInputs
 from xrex.schema.positions import TopicPositions
-from xrex.sharding.mesh import make_mesh, over_rows
+from xrex.sharding.mesh import dense_sharding, make_mesh, over_rows
 from xrex.train.config import TrainerConfig
 from xrex.train.state import TrainState, initial_state, split_model, state_shardings
 from xrex.train.step import StepReport, build_step
@@ -48,6 +49,8 @@ class Program:
     step: Callable[..., tuple[TrainState, Any, StepReport]]
     fresh_state: Callable[[], TrainState]
     """() -> TrainState before the first step."""
+    fresh_arrays: Callable[[tuple[str, ...]], dict[str, jax.Array]]
+    """Names -> those arrays of it, without making the others."""
     state_target: TrainState
     """jax.ShapeDtypeStructs with shardings, for a restore."""
 
@@ -71,19 +74,28 @@ def build_program(config: TrainerConfig, mesh: Mesh | None = None) -> Program:
         partial(rowwise_adagrad, learning_rate=sparse.learning_rate, epsilon=sparse.epsilon),
         action_weights(config.model, config.dataset.actions),
         mesh,
+        dense_sharding(mesh, config.mesh),
     )
     fresh = partial(
         initial_state,
         optimizer=optimizer,
         arenas=looked_up,
+        mesh=mesh,
         seed=config.trainer.seed,
         embedding_stddev=config.model.embedding_stddev,
         initial_accumulator=sparse.initial_accumulator,
     )
     shapes = jax.eval_shape(fresh, params)
-    shardings = state_shardings(mesh, shapes)
+    shardings = state_shardings(mesh, shapes, config.mesh)
     target = jax.tree.map(lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where), shapes, shardings)
-    return Program(mesh, looked_up, step, partial(jax.jit(fresh, out_shardings=shardings), params), target)
+
+    def fresh_arrays(names: tuple[str, ...]) -> dict[str, jax.Array]:
+        places = {name: named(shardings)[name] for name in names}
+        chosen = jax.jit(lambda params: {name: named(fresh(params))[name] for name in names}, out_shardings=places)
+        return chosen(params)
+
+    fresh_state = partial(jax.jit(fresh, out_shardings=shardings), params)
+    return Program(mesh, looked_up, step, fresh_state, fresh_arrays, target)
 
 
 def ranker(config: TrainerConfig, inputs: ModelInputs) -> Ranker:

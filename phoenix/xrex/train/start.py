@@ -50,6 +50,8 @@ class Options:
     """Carry along the fields of a newer release."""
     on_lost_offset: str | None = None
     """Never part of a config: no experiment inherits a switch that loses data."""
+    fresh: tuple[str, ...] = ()
+    """Patterns of arrays that are not taken from the checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class Plan:
     inherited: TrainerConfig | None = None
     """child: the checkpoint's config."""
     keep_unknown: bool = False
+    fresh: tuple[str, ...] = ()
+    """Patterns of arrays that a child does not take from its parent's step."""
     notes: tuple[str, ...] = ()
     """Lines for the operator."""
 
@@ -110,6 +114,10 @@ def plan(options: Options) -> Plan:
 
 def plan_first(options: Options, path: Path) -> Plan:
     """A run from a config file."""
+    if options.fresh:
+        raise ConfigError(
+            f"--fresh {options.fresh[0]}: a run without --checkpoint begins every array anew; leave it out"
+        )
     mapping, config = _read_experiment(path, options.overrides)
     run_dir = options.run_dir or default_run_dir(config)
     _refuse_used(run_dir)
@@ -173,6 +181,7 @@ def plan_child(options: Options, checkpoint: str) -> Plan:
         on_lost_offset=options.on_lost_offset,
         inherited=production,
         keep_unknown=options.keep_unknown,
+        fresh=options.fresh,
         notes=tuple(notes),
     )
 
@@ -226,6 +235,7 @@ def plan_restart(options: Options, run_dir: Path) -> Plan:
         reconciliation=judged,
         on_lost_offset=options.on_lost_offset,
         keep_unknown=keep_unknown,
+        fresh=run.fresh,
         notes=tuple(notes),
     )
 
@@ -384,6 +394,13 @@ def _check_child(config: TrainerConfig, production: TrainerConfig, step: int, st
             f"dataset.topic_name = {ours!r}: the checkpoint's positions are of {theirs!r}; say where to begin: "
             "--start-at earliest"
         )
+    before = {table.name: table for table in production.dataset.tables}
+    for index, table in enumerate(config.dataset.tables):
+        if table.name in before and (why := table.cannot_continue(before[table.name])):
+            problems.append(
+                f"dataset.tables[{index}].num_embeddings = {table.num_embeddings}: table {table.name!r} cannot change its "
+                f"rows: {why}; keep {before[table.name].num_embeddings}, or begin anew with --config alone"
+            )
     if problems:
         raise ConfigError("\n".join(problems))
     _check_places(config, start_at)
@@ -414,6 +431,12 @@ def _check_same_origin(options: Options, run: Run, run_dir: Path, notes: list[st
         raise ConfigError(
             f"--checkpoint {options.checkpoint}: {run_dir} began from {given or 'no checkpoint'}; "
             "leave it out to go on, or choose another --run-dir"
+        )
+    if options.fresh and options.fresh != run.fresh:
+        words = [word for pattern in options.fresh for word in ("--fresh", pattern)]
+        raise ConfigError(
+            f"--fresh {options.fresh[0]}: acts at a run's first start only; leave it out to go on, or begin a child:\n"
+            f"{command_line('--checkpoint', run_dir, *words, *options.overrides)}"
         )
     if options.start_at is None:
         return

@@ -10,13 +10,14 @@ from jax.sharding import Mesh
 
 from xrex.checkpoint.arrays import named, nested
 from xrex.embeddings.table import Arena, initial_table
-from xrex.sharding.mesh import over_rows, replicated
+from xrex.sharding.config import MeshConfig
+from xrex.sharding.mesh import dense_sharding, over_rows, replicated
 
 
 class TrainState(NamedTuple):
     """Everything a checkpoint holds of the optimization; the stream's positions lie beside it.
 
-    `tables` and `slots` are dealt over the mesh by rows, the rest is replicated.
+    `tables` and `slots` are dealt over the mesh by rows, the rest is replicated or dealt by `mesh.dense_weights`.
     """
 
     step: Any  # int32[]
@@ -43,6 +44,7 @@ def initial_state(
     params: dict[str, Any],
     optimizer: optax.GradientTransformation,
     arenas: tuple[Arena, ...],
+    mesh: Mesh,
     *,
     seed: int,
     embedding_stddev: float,
@@ -54,18 +56,18 @@ def initial_state(
         step=jnp.zeros((), jnp.int32),
         params=params,
         dense_optimizer=optimizer.init(params),
-        tables={a.name: initial_table(a, k, embedding_stddev) for a, k in zip(arenas, keys, strict=False)},
+        tables={a.name: initial_table(a, k, embedding_stddev, mesh) for a, k in zip(arenas, keys, strict=False)},
         slots={a.name: jnp.full((a.stored_rows,), initial_accumulator, jnp.float32) for a in arenas},
     )
 
 
-def state_shardings(mesh: Mesh, state: TrainState) -> TrainState:
+def state_shardings(mesh: Mesh, state: TrainState, config: MeshConfig) -> TrainState:
     """Where each leaf of a state (or of its shapes) lies."""
-    whole, rows = replicated(mesh), over_rows(mesh)
+    whole, rows, dense = replicated(mesh), over_rows(mesh), dense_sharding(mesh, config)
     return TrainState(
         step=whole,
-        params=jax.tree.map(lambda _: whole, state.params),
-        dense_optimizer=jax.tree.map(lambda _: whole, state.dense_optimizer),
+        params=jax.tree.map(lambda leaf: dense(leaf.shape), state.params),
+        dense_optimizer=jax.tree.map(lambda leaf: dense(leaf.shape), state.dense_optimizer),
         tables=jax.tree.map(lambda _: rows, state.tables),
         slots=jax.tree.map(lambda _: rows, state.slots),
     )

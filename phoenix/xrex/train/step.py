@@ -1,13 +1,14 @@
 """One training step, the same program on one device and on many."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xrex.embeddings.lookup import lookup
 from xrex.embeddings.sparse_update import sparse_update
@@ -41,11 +42,13 @@ def build_step(
     row_rule: Callable,
     action_weights: tuple[float, ...],
     mesh: Mesh,
+    dense: Callable[[tuple[int, ...]], NamedSharding],
 ) -> Callable:
     """jit((state, scratch, batch, signals) -> (state, scratch, StepReport)); state and scratch are donated.
 
     scratch  {arena: int32[V]} any contents, see sparse_update
     signals  int32[devices, 2], dealt over the devices: (stream may bring more, told to stop)
+    dense    shape -> where a dense weight of that shape lies, see `dense_sharding`
     A batch of weight 0 over all devices changes nothing, not even the step counter; nor does one with a stop signal, or one
     with faults.
     """
@@ -58,46 +61,59 @@ def build_step(
         )
         return loss, (weight, logits)
 
-    def on_device(state: TrainState, scratch, batch: Batch, signals):
+    def on_device(dealt, params, tables, slots, scratch, batch: Batch, signals):
         rows, gathered = {}, {}
         for arena in arenas:
-            rows[arena.name], gathered[arena.name] = lookup(state.tables[arena.name], flat_ids(arena, batch))
+            rows[arena.name], gathered[arena.name] = lookup(tables[arena.name], flat_ids(arena, batch))
 
         (loss, (weight, logits)), (grads, row_grads) = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)(
-            state.params, rows, batch
+            jax.tree.map(_whole, params, dealt), rows, batch
         )
 
         examples = jnp.sum(batch.weight > 0, dtype=jnp.int32)
         faults = 1 - (jnp.isfinite(loss) & all_usable((grads, row_grads))).astype(jnp.int32)
-        grads, loss, weight, examples, signals, faults = lax.psum(
-            (grads, loss, weight, examples, signals[0], faults), AXIS
-        )
+        loss, weight, examples, signals, faults = lax.psum((loss, weight, examples, signals[0], faults), AXIS)
         # A step in which a process is told to stop is no step: that process may have come without its rows, and a run
         # that goes on later must cut the batches that an undisturbed one cuts.
         applied, scale = (examples > 0) & (signals[1] == 0) & (faults == 0), 1.0 / jnp.maximum(weight, 1e-6)
 
-        params, dense_optimizer = dense_update(optimizer, state, jax.tree.map(lambda g: g * scale, grads), applied)
-        tables, slots, used = {}, {}, {}
-        for a in (arena.name for arena in arenas):
-            tables[a], slots[a], used[a] = sparse_update(
-                state.tables[a], state.slots[a], scratch[a], gathered[a], row_grads[a] * scale, row_rule, applied
-            )
-        step = state.step + applied.astype(jnp.int32)
-        report = StepReport(step, loss, weight, examples, signals[0], signals[1], faults, logits)
-        return TrainState(step, params, dense_optimizer, tables, slots), used, report
+        grads = jax.tree.map(lambda grad, is_dealt: _summed(grad, is_dealt) * scale, grads, dealt)
+        moved = {
+            a: sparse_update(tables[a], slots[a], scratch[a], gathered[a], row_grads[a] * scale, row_rule, applied)
+            for a in (arena.name for arena in arenas)
+        }
+        report = StepReport((), loss, weight, examples, signals[0], signals[1], faults, logits)
+        return grads, moved, applied, report
 
     whole, rows = PartitionSpec(), PartitionSpec(AXIS)
-    state_spec = TrainState(*[whole] * 3, *[rows] * 2)
-    report_spec = StepReport(*[whole] * 7, logits=rows)
-    # check_vma=False: gradients stay each device's own until the one psum above, instead of being summed on the way.
-    sharded = jax.shard_map(
-        on_device,
-        mesh=mesh,
-        in_specs=(state_spec, rows, rows, rows),
-        out_specs=(state_spec, rows, report_spec),
-        check_vma=False,
-    )
-    return jax.jit(sharded, donate_argnums=(0, 1))
+
+    def step(state: TrainState, scratch, batch: Batch, signals):
+        dealt = jax.tree.map(lambda weights: dense(weights.shape).spec == rows, state.params)
+        weights_spec = jax.tree.map(lambda is_dealt: rows if is_dealt else whole, dealt)
+        # check_vma=False: gradients stay each device's own until they are summed above, not on the way.
+        grads, moved, applied, report = jax.shard_map(
+            partial(on_device, dealt),
+            mesh=mesh,
+            in_specs=(weights_spec, rows, rows, rows, rows, rows),
+            out_specs=(weights_spec, rows, whole, StepReport((), *[whole] * 6, logits=rows)),
+            check_vma=False,
+        )(state.params, state.tables, state.slots, scratch, batch, signals)
+        # Beside the devices' program, not in it: of dealt gradients a norm is one over all devices.
+        params, dense_optimizer = dense_update(optimizer, state, grads, applied)
+        tables, slots, used = ({arena: arrays[i] for arena, arrays in moved.items()} for i in range(3))
+        state = TrainState(state.step + applied.astype(jnp.int32), params, dense_optimizer, tables, slots)
+        return state, used, report._replace(step=state.step)
+
+    return jax.jit(step, donate_argnums=(0, 1))
+
+
+def _whole(weights: jax.Array, is_dealt: bool) -> jax.Array:
+    return lax.all_gather(weights, AXIS, tiled=True) if is_dealt else weights
+
+
+def _summed(grad: jax.Array, is_dealt: bool) -> jax.Array:
+    """The sum over all devices: this device's part of it where the weights are dealt."""
+    return lax.psum_scatter(grad, AXIS, tiled=True) if is_dealt else lax.psum(grad, AXIS)
 
 
 def all_usable(gradients: Any) -> jax.Array:

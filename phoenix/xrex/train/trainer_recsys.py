@@ -134,6 +134,13 @@ def command(
             help="earliest or timestamp:TIME: where partitions go on whose saved position the log no longer holds.",
         ),
     ] = None,
+    fresh: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Arrays that a child begins anew, not from the checkpoint, such as 'params/head/*'; repeatable.",
+        ),
+    ] = None,
     keep_unknown: Annotated[
         bool,
         typer.Option("--keep-unknown", help="Carry along the fields that a newer release wrote into the checkpoint."),
@@ -150,7 +157,9 @@ def command(
 ) -> None:
     """Train a recommender on a stream, from a config or from production's checkpoint."""
     del debug  # exit_code_of looks at the command line: it must also know when this function is never reached.
-    options = Options(config, checkpoint, run_dir, start_at, tuple(overrides or ()), keep_unknown, on_lost_offset)
+    options = Options(
+        config, checkpoint, run_dir, start_at, tuple(overrides or ()), keep_unknown, on_lost_offset, tuple(fresh or ())
+    )
     raise typer.Exit(
         exit_code_of(lambda: train(options, dry_run=dry_run, print_config=print_config, other_versions=other_versions))
     )

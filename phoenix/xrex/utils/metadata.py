@@ -123,6 +123,8 @@ class Run:
     """Who gave each field its value, by dotted path: an index into sources."""
     keep_unknown: bool = False
     """Whether the run carries along fields of a newer release, as --keep-unknown asked."""
+    fresh: tuple[str, ...] = ()
+    """Patterns of the arrays that its first start did not take from the parent's step, as --fresh gave them."""
 
     @classmethod
     def first(cls, *, name: str, environment: Environment, start: Start, **origin: Any) -> "Run":
@@ -146,7 +148,7 @@ class Run:
         """A run that continues from another run's checkpoint.
 
         inherited  the config of that checkpoint
-        origin     start_at, provenance, differences, keep_unknown
+        origin     start_at, provenance, differences, keep_unknown, fresh
         """
         named = Parent(checkpoint, step_path, parent.run_id, inherited or {})
         run = cls(uuid.uuid4().hex, parent.lineage_id, named, name, utc_now(), environment, (start,), **origin)
@@ -207,6 +209,7 @@ class Run:
             document["parent"] = document["parent"] and Parent(**document["parent"])
             document["starts"] = tuple(Start(**start) for start in document["starts"])
             document["differences"] = tuple(document["differences"])
+            document["fresh"] = tuple(document.get("fresh", ()))
             document["sources"] = tuple(Source(**source) for source in document.get("sources", ()))
             return cls(**document)
         except KeyError as error:

@@ -48,7 +48,7 @@ def test_a_step_without_its_data_has_no_digest(opened, folder):
         digest(folder / "1")
 
 
-def test_checksums_are_crc32_of_1024_equal_row_blocks_or_of_the_whole(opened, folder):
+def test_checksums_are_crc32_of_equal_blocks_of_rows(opened, folder):
     checkpoints = opened()
     checkpoints.save_step(3)
     checkpoints.wait()
@@ -74,7 +74,8 @@ def test_a_block_that_no_process_wrote_fails_the_merge():
 
 
 @pytest.mark.parametrize(
-    ("shape", "blocks"), [((), 1), ((0, 4), 1), ((1,), 1), ((1023, 4), 1), ((1024,), 1024), ((1_049_600, 2), 1024)]
+    ("shape", "blocks"),
+    [((), 1), ((0, 4), 1), ((1,), 1), ((1023, 4), 1), ((96, 4), 32), ((1024,), 1024), ((1_049_600, 2), 1024)],
 )
-def test_an_array_has_1024_blocks_where_its_rows_divide_by_that(shape, blocks):
+def test_an_array_has_the_most_blocks_that_divide_its_rows_and_1024(shape, blocks):
     assert arrays.block_count(shape) == blocks

@@ -1,5 +1,7 @@
 import contextlib
 import resource
+import subprocess
+import sys
 import time
 
 import jax
@@ -72,6 +74,33 @@ def test_retention_keeps_the_newest_and_the_multiples(opened, folder):
         checkpoints.save_step(step)
     checkpoints.wait()
     assert sorted(path.name for path in folder.iterdir()) == ["20", "40", "60", "70"]
+
+
+def test_retention_leaves_a_step_alone_from_which_another_process_begins(opened, folder):
+    checkpoints = opened(keep_last=1)
+    checkpoints.save_step(1)
+    checkpoints.wait()
+    holds = [sys.executable, "-c", HOLD, str(folder / "1")]
+    with subprocess.Popen(holds, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout.read(1) == b"."
+        for step in (2, 3):
+            checkpoints.save_step(step)
+            checkpoints.wait()
+        assert layout.complete_steps(folder) == [1, 3]
+        child.stdin.close()
+        child.wait()
+    checkpoints.save_step(4)
+    checkpoints.wait()
+    assert layout.complete_steps(folder) == [4]
+
+
+HOLD = """
+import pathlib, sys
+from xrex.checkpoint import layout
+with layout.in_use(pathlib.Path(sys.argv[1])):
+    print(".", end="", flush=True)
+    sys.stdin.read()
+"""
 
 
 def test_an_incomplete_step_counts_neither_as_kept_nor_is_it_removed(opened, folder):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from saved_run import assert_equal, state_at, target_like
 
-from xrex.checkpoint.restore import SavedArray, compare, read_files, restore_state
+from xrex.checkpoint.restore import SavedArray, Selection, compare, read_files, restore_state, select
 from xrex.errors import CheckpointError
 
 
@@ -49,7 +49,7 @@ def test_nothing_is_guessed_about_an_array_that_differs(step, change, says):
     change(target)
     with pytest.raises(CheckpointError) as error:
         restore_state(step, target)
-    assert str(error.value) == f"{step}: {says}"
+    assert str(error.value) == f"{step}: {says}; a child may leave it out: --fresh PATTERN"
 
 
 def test_every_difference_is_told_at_once(step):
@@ -58,9 +58,24 @@ def test_every_difference_is_told_at_once(step):
     assert len(str(error.value).splitlines()) == 3
 
 
-def test_extra_arrays_are_left_in_the_step_on_request(step):
-    restored = restore_state(step, {"tables": target_like(state_at(0))["tables"]}, ignore_extra=True)
-    assert_equal(restored, {"tables": state_at(5)["tables"]})
+def test_arrays_of_a_pattern_are_left_in_the_step_and_begin_anew_whether_they_fit_or_not(step):
+    target = {
+        "tables": target_like(state_at(0))["tables"],
+        "step": _like((7,), jnp.int32),
+        "new": _like((2,), jnp.int32),
+    }
+    made = {"step": jnp.arange(7), "new": jnp.arange(2)}
+    fresh = ("params/*", "step", "n?w")
+    assert select(step, target, fresh) == Selection(("tables/d4",), ("new", "step"), ("params/blocks/0/kernel",))
+    restored = restore_state(step, target, fresh=fresh, make=lambda names: {name: made[name] for name in names})
+    assert_equal(restored, {"tables": state_at(5)["tables"], **made})
+
+
+def test_a_pattern_that_means_no_array_is_an_error_that_names_some(step):
+    with pytest.raises(
+        CheckpointError, match=r"--fresh parms/\* is the name of no array, such as params/blocks/0/kernel, step"
+    ):
+        select(step, target_like(state_at(0)), ("parms/*",))
 
 
 def test_the_classes_that_hold_the_arrays_may_change(step):

@@ -73,3 +73,20 @@ def test_the_first_steps_equal_the_formulas_of_adamw():
         m, v = 0.8 * m + 0.2 * 0.7, 0.95 * v + 0.05 * 0.7**2
         x -= 0.1 * (m / (1 - 0.8**t) / (math.sqrt(v / (1 - 0.95**t)) + 1e-6) + 0.3 * x)
     assert float(params[0]) == pytest.approx(x, rel=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", ["adagrad", "momentum"])
+def test_the_first_steps_of_the_other_rules_equal_their_formulas_too(algorithm):
+    """In float64, on a changing gradient: Duchi et al. 2011 with a sum that starts at 0.1, and heavy-ball momentum."""
+    config = DenseOptimizerConfig(
+        algorithm=algorithm, learning_rate=0.1, warmup_steps=0, b1=0.8, epsilon=1e-6, weight_decay=0.3
+    )
+    optimizer, params = dense_optimizer(config), jnp.array([2.0])
+    state, x, squares, moment = optimizer.init(params), 2.0, 0.1, 0.0
+    for gradient in (0.7, -0.2, 0.4):
+        updates, state = optimizer.update(jnp.array([gradient]), state, params)
+        params = optax.apply_updates(params, updates)
+        squares, moment = squares + gradient**2, 0.8 * moment + gradient
+        direction = {"adagrad": gradient / math.sqrt(squares + 1e-6), "momentum": moment}[algorithm]
+        x -= 0.1 * (direction + 0.3 * x)
+    assert float(params[0]) == pytest.approx(x, rel=1e-5)

@@ -11,6 +11,7 @@ from xai_configlib import ConfigError
 from xrex.checkpoint import layout, positions
 from xrex.errors import CheckpointError
 from xrex.schema.positions import PartitionPosition, TopicPositions
+from xrex.train.config import TrainerConfig
 from xrex.train.start import Options, command_line, default_run_dir, plan, plan_child, plan_first, plan_restart
 from xrex.utils.metadata import Run
 
@@ -331,6 +332,41 @@ def test_start_at_acts_at_the_first_start_only(run_dir):
     planned = plan(Options(run_dir=run_dir, start_at="earliest"))
     assert planned.notes == (f"--start-at earliest: {run_dir} has begun already, its own positions are used",)
     assert "acts at a run's first start only" in refused(plan, Options(run_dir=run_dir, start_at="latest"))
+
+
+def test_fresh_acts_at_a_childs_first_start_only_and_is_kept_until_it_has_a_step(child_dir, run_dir, file):
+    pattern = ("dense_optimizer/*",)
+    assert "begins every array anew" in refused(plan, Options(config=file, fresh=pattern))
+    assert plan(Options(checkpoint=str(run_dir), fresh=pattern)).fresh == pattern
+    run = replace(Run.from_json((child_dir / "run.json").read_text()), fresh=pattern)
+    (child_dir / "run.json").write_text(run.to_json())
+    for fresh in (pattern, ()):
+        assert plan(Options(run_dir=child_dir, fresh=fresh)).fresh == pattern
+    said = refused(plan, Options(run_dir=child_dir, fresh=("params/*",)))
+    assert said.splitlines()[-1] == command_line("--checkpoint", child_dir, "--fresh", "params/*")
+
+
+def test_a_child_may_give_a_directly_indexed_table_more_rows_and_nothing_else(tmp_path):
+    tables = [{"name": "items", "num_embeddings": 100, "embedding_dim": 4, "salts": []}]
+    tables.append({"name": "users", "num_embeddings": 100, "embedding_dim": 4})
+    dataset = FILE["dataset"] | {"tables": tables}
+    parent = TrainerConfig.from_json({"dataset": dataset})
+    write_step(tmp_path / "production" / "checkpoints" / "10", parent, first_run())
+
+    def child(items, users):
+        tables[0]["num_embeddings"], tables[1]["num_embeddings"] = items, users
+        path = tmp_path / "experiment.json"
+        path.write_text(json.dumps({"dataset": dataset}))
+        return Options(config=path, checkpoint=str(tmp_path / "production"), run_dir=tmp_path / "child")
+
+    assert plan(child(200, 100)).config.dataset.tables[0].num_embeddings == 200
+    said = refused(plan, child(50, 200)).splitlines()
+    assert said == [
+        "dataset.tables[0].num_embeddings = 50: table 'items' cannot change its rows: it has 100 rows in the checkpoint: "
+        "rows would be lost; keep 100, or begin anew with --config alone",
+        "dataset.tables[1].num_embeddings = 200: table 'users' cannot change its rows: ids are hashed over all rows and "
+        "would find other ones; keep 100, or begin anew with --config alone",
+    ]
 
 
 def test_a_childs_own_command_with_a_file_is_a_restart_though_the_file_names_another_topic(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from small_model import Trainer, config
+from small_model import Trainer, config, random_batch
 from xrex.checkpoint.arrays import named
 from xrex.models.layers import FeedForward
 from xrex.sharding.mesh import over_rows, replicated
@@ -47,8 +47,23 @@ def test_tables_and_slots_lie_on_the_mesh_by_rows_and_the_rest_whole_on_every_de
     assert shard.data.shape == (1024, 16)
 
 
-def test_a_step_leaves_every_array_where_a_restore_would_put_it():
-    trainer = Trainer(config("mesh.num_devices=4"))
+def test_dealt_dense_weights_and_their_moments_take_a_share_of_each_devices_memory():
+    trainer = Trainer(config("mesh.num_devices=4", "mesh.dense_weights=sharded"))
+    dealt = {
+        name: leaf for name, leaf in named(trainer.state).items() if name.startswith(("params/", "dense_optimizer/"))
+    }
+    for name, leaf in dealt.items():
+        divides = leaf.shape and leaf.shape[0] % 4 == 0
+        shard = leaf.addressable_shards[3].data
+        assert shard.shape == ((leaf.shape[0] // 4, *leaf.shape[1:]) if divides else leaf.shape), name
+    bytes_whole = sum(leaf.nbytes for leaf in dealt.values())
+    assert sum(leaf.addressable_shards[3].data.nbytes for leaf in dealt.values()) < 0.3 * bytes_whole
+
+
+@pytest.mark.parametrize("dense_weights", ["replicated", "sharded"])
+def test_a_step_leaves_every_array_where_a_restore_would_put_it(dense_weights):
+    trainer = Trainer(config("mesh.num_devices=4", f"mesh.dense_weights={dense_weights}"))
+    trainer.step(random_batch(trainer.config))
     assert jax.tree.structure(trainer.state) == jax.tree.structure(trainer.program.state_target)
     for leaf, target in zip(jax.tree.leaves(trainer.state), jax.tree.leaves(trainer.program.state_target), strict=True):
         assert (leaf.shape, leaf.dtype) == (target.shape, target.dtype)
