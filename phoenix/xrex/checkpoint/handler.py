@@ -30,7 +30,7 @@ class StepHandler(ocp.AsyncCheckpointHandler):
 
     def __init__(self, merge_progress: MergeProgress):
         self._merge_progress = merge_progress
-        self._state = ocp.StandardCheckpointHandler()
+        self._state = ocp.PyTreeCheckpointHandler(use_compression=False)  # numbers of a table hardly shrink
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint-part")
         self._files: Mapping[str, bytes] = {}
 
@@ -44,7 +44,7 @@ class StepHandler(ocp.AsyncCheckpointHandler):
         self._files = dict(args.files)
         (directory / layout.STATE).mkdir(exist_ok=True)
         saving = await self._state.async_save(
-            directory / layout.STATE, args=ocp.args.StandardSave(arrays.nested(args.arrays))
+            directory / layout.STATE, args=ocp.args.PyTreeSave(arrays.nested(args.arrays))
         )
         return [*(saving or []), self._pool.submit(_write_part, Path(directory), part, args.arrays)]
 

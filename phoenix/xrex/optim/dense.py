@@ -1,7 +1,9 @@
 """Dense weights: a rule of optax, with warm-up and decay."""
 
 from collections.abc import Callable
+from typing import Any
 
+import jax.numpy as jnp
 import optax
 
 from xrex.optim.config import DenseOptimizerConfig
@@ -26,6 +28,13 @@ def dense_optimizer(config: DenseOptimizerConfig) -> optax.GradientTransformatio
     decay = optax.add_decayed_weights(config.weight_decay)
     rate = optax.scale_by_learning_rate(learning_rate_schedule(config))
     return optax.chain(clip, optax.chain(_RULES[config.algorithm](config), decay, rate))
+
+
+def learning_rate_taken(config: DenseOptimizerConfig, state: Any) -> float:
+    """The learning rate of the newest step, from the optimizer's state after it; that of the first one before any step."""
+    _, (_, _, schedule) = state
+    steps_before = max(0, int(schedule.count) - 1)
+    return float(jnp.asarray(learning_rate_schedule(config)(steps_before)))
 
 
 _RULES: dict[str, Callable[[DenseOptimizerConfig], optax.GradientTransformation]] = {

@@ -12,6 +12,7 @@ from xrex.checkpoint import layout
 from xrex.checkpoint.manager import Checkpoints
 from xrex.data.prefetch import Stream
 from xrex.errors import RunError
+from xrex.optim.dense import learning_rate_taken
 from xrex.report.sinks import JsonLines
 from xrex.schema.batch import Delivery, Span
 from xrex.schema.dead_letters import DeadLetter, to_line
@@ -85,7 +86,7 @@ class Loop:
                 break
             self._adopt(delivery, report, logits)
             if self.reporter.after_step(delivery, report, waited_s):
-                self.reporter.line(int(report.step), self.standing(self.progress.newest()))
+                self.reporter.line(int(report.step), self.standing(self.progress.newest()), self.learning_rate)
             elif report.examples == 0:
                 self.reporter.idle(self._mine(self.progress))
             self._note_new_partitions()
@@ -101,6 +102,11 @@ class Loop:
     def current_step(self) -> int:
         """Optimizer steps of the lineage so far."""
         return int(self.state.step)
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the dense weights, as the newest step took it."""
+        return learning_rate_taken(self.config.optimizer.dense, self.state.dense_optimizer)
 
     def standing(self, progress: Progress | None = None) -> Standing:
         """Where all processes stand together, with the whole progress or the part that is given; all come here."""

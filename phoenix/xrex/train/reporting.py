@@ -129,8 +129,12 @@ class Reporter:
         away = f"; a broker was away {mine.outages} times" if mine.outages else ""
         self.bar.line(f"waiting for records: {sum(mine.lag.values()):,} behind, the newest trained is {newest}{away}")
 
-    def line(self, step: int, whole: Standing) -> None:
-        """Write a line of metrics.jsonl and show it; `whole` is of all processes."""
+    def line(self, step: int, whole: Standing, learning_rate: float) -> None:
+        """Write a line of metrics.jsonl and show it.
+
+        whole          of all processes
+        learning_rate  of the dense weights, as this step took it
+        """
         rates, now_ms = self.throughput.take(time.monotonic()), time.time() * 1_000
         self.line_s = time.monotonic()
         loss = self.loss_sum / max(self.loss_weight, 1e-9)
@@ -143,6 +147,7 @@ class Reporter:
             "time": utc_now(),
             "loss": loss,
             "metrics": window,
+            "learning_rate": learning_rate,
             "examples_per_s": rates.examples_per_s,
             "input_wait_share": rates.input_wait_share,
             **_state_of_stream(whole, now_ms),

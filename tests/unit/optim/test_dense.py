@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from xrex.optim.config import DenseOptimizerConfig
-from xrex.optim.dense import dense_optimizer, learning_rate_schedule
+from xrex.optim.dense import dense_optimizer, learning_rate_schedule, learning_rate_taken
 
 
 @pytest.mark.parametrize(("step", "want"), [(0, 0.0), (1, 0.002), (25, 0.05), (49, 0.098), (50, 0.1), (10**6, 0.1)])
@@ -90,3 +90,13 @@ def test_the_first_steps_of_the_other_rules_equal_their_formulas_too(algorithm):
         direction = {"adagrad": gradient / math.sqrt(squares + 1e-6), "momentum": moment}[algorithm]
         x -= 0.1 * (direction + 0.3 * x)
     assert float(params[0]) == pytest.approx(x, rel=1e-5)
+
+
+def test_the_learning_rate_that_a_step_took_is_read_from_the_state_after_it():
+    config = DenseOptimizerConfig(learning_rate=0.1, warmup_steps=4)
+    optimizer, params = dense_optimizer(config), jnp.array([2.0])
+    state, taken = optimizer.init(params), []
+    for _ in range(6):
+        _, state = optimizer.update(params, state, params)
+        taken.append(learning_rate_taken(config, state))
+    np.testing.assert_allclose(taken, [0, 0.025, 0.05, 0.075, 0.1, 0.1], rtol=1e-6)

@@ -86,7 +86,7 @@ def test_it_says_how_old_the_newest_record_is_and_how_often_a_broker_was_away(re
 
 def test_a_line_of_numbers_is_a_sign_of_life_too(reporter, clock, printed):
     clock[0] += 50
-    reporter.line(10, standing())
+    reporter.line(10, standing(), 0.1)
     clock[0] += 50
     reporter.idle(standing())
     assert "waiting for records" not in printed.getvalue()
@@ -108,7 +108,7 @@ def test_prometheus_is_served_lag_positions_rate_freshness_and_skips_on_loopback
         whole = standing(outages=3)
         whole.progress.skipped["bad_record"] = 2
         whole.newest_event_ms = int(time.time() * 1_000) - 5_000
-        made.line(10, whole)
+        made.line(10, whole, 0.1)
         url = f"http://127.0.0.1:{served_at.port}/metrics"
         served = dict(line.rsplit(" ", 1) for line in urlopen(url).read().decode().splitlines() if line[0] != "#")
     assert float(served['phoenix_lag_records{partition="0"}']) == 1_200

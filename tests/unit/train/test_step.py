@@ -1,6 +1,8 @@
 """One training step: what it changes, what it leaves alone, and that it is the same on 1, 2 and 4 devices."""
 
 import logging
+import math
+import re
 from functools import partial
 
 import jax
@@ -8,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from small_model import Trainer, config, random_batch
+from small_model import DATASET, Trainer, config, random_batch
 from xrex.checkpoint.config import CheckpointConfig
 from xrex.checkpoint.manager import Checkpoints
 from xrex.checkpoint.restore import restore_state
@@ -24,6 +26,7 @@ from xrex.sharding.config import MeshConfig
 from xrex.sharding.global_batch import place
 from xrex.sharding.mesh import dense_sharding, make_mesh
 from xrex.train.config import TrainerConfig
+from xrex.train.setup import build_program
 from xrex.train.state import TrainState
 from xrex.train.step import build_step
 
@@ -297,3 +300,31 @@ def test_one_compiled_program_serves_equal_configs():
     assert len(traced) == 1
     assert scaled(1.0, config("model.width=32")) == 32
     assert len(traced) == 2
+
+
+COLLECTIVE = re.compile(r"= (.+?) (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)(-start)?\(")
+BYTES = {"f32": 4, "s32": 4, "u32": 4, "pred": 1}
+
+
+def exchanged_bytes(num_items: int, dense_weights: str) -> int:
+    """Bytes that the collectives of one compiled step on four devices bring to each of them."""
+    tables = [{**t, "num_embeddings": num_items} if t["name"] == "items" else t for t in DATASET["tables"]]
+    given = config("mesh.num_devices=4", f"mesh.dense_weights={dense_weights}").to_dict()
+    larger = TrainerConfig.from_json({**given, "dataset": {**given["dataset"], "tables": tables}})
+    program = build_program(larger)
+    batch, signals = place(program.mesh, (random_batch(larger), np.zeros((4, 2), np.int32)))
+    scratch = jax.tree.map(
+        lambda slot: jax.ShapeDtypeStruct(slot.shape, jnp.int32, sharding=slot.sharding), program.state_target.slots
+    )
+    compiled = program.step.lower(program.state_target, scratch, batch, signals).compile()
+    shapes = [shape for shape, *_ in COLLECTIVE.findall(compiled.as_text())]
+    assert shapes
+    arrays = [array for shape in shapes for array in re.findall(r"(\w+)\[([\d,]*)\]", shape)]
+    return sum(BYTES[kind] * math.prod(int(n) for n in dims.split(",") if n) for kind, dims in arrays)
+
+
+@pytest.mark.parametrize("dense_weights", ["replicated", pytest.param("sharded", marks=pytest.mark.slow)])
+def test_what_devices_exchange_in_a_step_does_not_grow_with_the_table(dense_weights):
+    small, large = exchanged_bytes(100_000, dense_weights), exchanged_bytes(10_000_000, dense_weights)
+    assert small > 0
+    assert large == small
