@@ -76,7 +76,7 @@ quality: setup  ## our figures beside the peers': a table and runs/quality/lates
 bench: setup  ## speed as ratios: a table and runs/bench/latest.json
 	@$(BIN)/python scripts/bench.py $(ARGS)
 
-docs: setup  ## docs/config.md, docs/errors.md and configs/schema.json from the code
+docs: setup  ## docs/config.md, docs/errors.md, docs/run_errors.md and configs/schema.json from the code
 	@$(BIN)/xrex config fields --markdown > docs/config.md.new && mv docs/config.md.new docs/config.md
 	@$(BIN)/xrex config schema > configs/schema.json.new && mv configs/schema.json.new configs/schema.json
 	@$(BIN)/python scripts/error_page.py

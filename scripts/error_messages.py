@@ -1,9 +1,10 @@
-"""Every message that a config error (exit code 2) can print, found in the syntax trees of phoenix/ without importing it.
+"""Every message of a config error (exit code 2) or run error (1), found in the syntax trees of phoenix/ without importing it.
 
 A message is a template: the fixed words of the code, and `<name>` for each part that is filled in. Where the code words a part
-in several ways (`"empty" if ... else "not set"`), each way is a template of its own. One that begins with `…` follows
-`SOURCE: PATH = VALUE:`, as Problem writes it. Read are the calls of ConfigError, Problem, Refused, and of the errors that become
-one (`_TextError`, `_OverrideError`), the ValueErrors of config classes' validators, and the table of words for pydantic's errors.
+in several ways (`"empty" if ... else "not set"`), each way is a template of its own. One that begins with `…` follows the place:
+`SOURCE: PATH = VALUE:`, as Problem writes it, or that of a bad record. Read are the calls of an error and of the classes below
+it; for config errors also Problem, Refused, what becomes one (`_TextError`, `_OverrideError`), the ValueErrors of config classes'
+validators and the table of words for pydantic's errors; for run errors also what functions answer that are asked for a cause.
 """
 
 import ast
@@ -13,19 +14,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product, takewhile
 from pathlib import Path
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
 PACKAGES = Path(__file__).resolve().parents[1] / "phoenix"
 FIELD = "… "
-"""Begins the message of a field: `SOURCE: PATH = VALUE:` stands before it."""
+"""Begins the message of a field or of a record: `SOURCE: PATH = VALUE:`, or which record it is, stands before it."""
 
 PLACEHOLDER = re.compile(r"<[A-Za-z][^<>\n]*>")
-_RAISERS = {"ConfigError": "", "_TextError": "<source>: "}
-"""Errors that are made of a text -> what is put before it."""
 _VALIDATORS = {"model_validator", "field_validator", "model_serializer"}
 _PATH_READERS = {("xai_configlib/errors.py", "split_path")}
 """Functions whose ValueError some command passes on in its own words."""
-_TABLES = {("xai_configlib/explain.py", "_WORDS")}
 _SPEAKERS = {"did_you_mean", "_usage"}
 """Functions whose words are read, besides those private ones that return nothing but sentences; of others, a placeholder."""
 _SILENT = {"did_you_mean", "_fix"}
@@ -33,6 +31,46 @@ _SILENT = {"did_you_mean", "_fix"}
 _READABLE = {"strerror": "reason", "error": "reason", "fault": "reason", "words of": "type", "len": "number"}
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A class of errors, with those below it, and how the code words them."""
+
+    base: str
+    before: Mapping[str, str] = field(default_factory=dict)
+    """Error, of this class or one that becomes it -> what is put before its text."""
+    place_in: frozenset[str] = frozenset()
+    """Files that put it there themselves."""
+    tables: frozenset[tuple[str, str]] = frozenset()
+    """(file, name) of dicts whose values are messages of fields."""
+    answers: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """(file, function) whose every answer is the end of a message -> the words before it."""
+    named: frozenset[tuple[str, str]] = frozenset()
+    """(file, function) whose words are left to a placeholder: there are many, and the reader needs none of them."""
+    has_fields: bool = False
+    """Whether Problem, Refused and the validators of config classes word some of them."""
+
+
+CONFIG_ERRORS = Kind(
+    "ConfigError",
+    before={"_TextError": "<source>: "},
+    tables=frozenset({("xai_configlib/explain.py", "_WORDS")}),
+    has_fields=True,
+)
+_KAFKA, _UNUSABLE = "xrex/data/log/kafka.py", "Kafka at <addresses> cannot be used: "
+RUN_ERRORS = Kind(
+    "RunError",
+    before={"BadRecord": FIELD},
+    place_in=frozenset({"xrex/data/batching.py"}),
+    answers={
+        (_KAFKA, "_cause"): _UNUSABLE,
+        (_KAFKA, "_why_no_tls"): _UNUSABLE,
+        (_KAFKA, "_why_not_authenticated"): _UNUSABLE,
+        (_KAFKA, "_missing"): "",
+    },
+    named=frozenset({(_KAFKA, "_who")}),
+)
 
 
 @dataclass(frozen=True)
@@ -71,11 +109,20 @@ class Site:
         return not _says_something(self.template.removeprefix(FIELD))
 
 
-def sites(packages: Path = PACKAGES) -> list[Site]:
-    """Every place that makes a message of a config error, in the order of files and lines."""
+def sites(packages: Path = PACKAGES, kind: Kind = CONFIG_ERRORS) -> list[Site]:
+    """Every place that makes a message of an error of this kind, in the order of files and lines."""
     modules = [_Module(packages, path) for path in sorted(packages.rglob("*.py"))]
-    code = _Code({module.name: module for module in modules})
+    code = _Code({module.name: module for module in modules}, kind)
     return [site for module in modules for site in _Scan(code, module).sites()]
+
+
+def stands_in(message: str, file: str, packages: Path = PACKAGES) -> bool:
+    """Whether a file holds the fixed words of a message that no call of an error shows."""
+    path = packages / file
+    nodes = ast.walk(ast.parse(path.read_text("utf-8"))) if path.exists() else ()
+    values = [node.value for node in nodes if isinstance(node, ast.Constant)]
+    texts = [value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in values]
+    return all(any(words in text for text in texts) for words in PLACEHOLDER.split(message.removeprefix(FIELD)))
 
 
 def same(template: str) -> str:
@@ -128,10 +175,11 @@ class _Module:
 class _Code:
     """All modules, and what a name in one of them stands for."""
 
-    def __init__(self, modules: Mapping[str, _Module]):
-        self.modules = modules
+    def __init__(self, modules: Mapping[str, _Module], kind: Kind):
+        self.modules, self.kind = modules, kind
         nodes = (node for module in modules.values() for node in ast.walk(module.tree))
-        self.raisers = {*_RAISERS, *(node.name for node in nodes if _is_config_error(node))}
+        classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+        self.raisers = _and_below(kind.base, classes) | kind.before.keys()
         """Names of the errors that are made of a text."""
 
     def constant(self, module: _Module, node: ast.expr) -> Any:
@@ -146,6 +194,10 @@ class _Code:
                 return self._value_in(home, original)
             case ast.Attribute(ast.Name(alias), name) if alias in module.imported:
                 return self._value_in(".".join(module.imported[alias]), name)
+            case ast.JoinedStr(values):
+                return "".join(str(self.constant(module, value)) for value in values)
+            case ast.FormattedValue(value, -1, None):
+                return self.constant(module, value)
             case ast.BinOp(left, operator, right) if type(operator) in _ARITHMETIC:
                 return _ARITHMETIC[type(operator)](self.constant(module, left), self.constant(module, right))
         raise LookupError
@@ -214,10 +266,13 @@ class _Words:
                 return _joined(separator, [self.of(part, names) for part in parts])
             case ast.Call(ast.Name(name)) if name in _SPEAKERS:
                 return self._spoken(node, name, names)
-            case ast.Call(ast.Name(name)) if name.startswith("_") and name in self.module.functions:
+            case ast.Call(ast.Name(name)) if name.startswith("_") and self._speaks(name):
                 texts = self._spoken(node, name, names)
                 return texts if all(text == "" or _is_sentence(text) for text in texts) else [f"<{_name_of(node)}>"]
         return [f"<{_name_of(node)}>"]
+
+    def _speaks(self, name: str) -> bool:
+        return name in self.module.functions and (self.module.file, name) not in self.code.kind.named
 
     def _part(self, node: ast.expr, names: _Names) -> list[str]:
         """The templates of a part of an f-string."""
@@ -269,12 +324,15 @@ class _Scan:
         yield from sorted(self._found(), key=lambda site: int(site.place.rpartition(":")[2]))
 
     def _found(self) -> Iterator[Site]:
-        for name in (name for file, name in _TABLES if file == self.module.file):
+        for name in (name for file, name in self.code.kind.tables if file == self.module.file):
             table = self.module.values[name]
             assert isinstance(table, ast.Dict)
             for value in table.values:
                 for words in self.words.of(value, _NO_NAMES):
                     yield Site(f"{self.module.file}:{value.lineno}", name, FIELD + re.sub(r"{(\w+)}", r"<\1>", words))
+        for (file, name), before in self.code.kind.answers.items():
+            if file == self.module.file:
+                yield from self._answered(self.module.functions[name], before)
         for function, call in self.calls:
             if (make := self._maker(function, call)) is not None:
                 for names in self._readings(function, call):
@@ -282,10 +340,23 @@ class _Scan:
                         where = f"{self.module.file}:{(names.caller or call).lineno}"
                         yield Site(where, f"{self.module.file}: {ast.unparse(call)}", template)
 
+    def _answered(self, function: Function, before: str) -> Iterator[Site]:
+        """What a function returns, but for what another answers."""
+        others = {name for file, name in self.code.kind.answers if file == self.module.file}
+        answers = [node.value for node in _own(function) if isinstance(node, ast.Return) and node.value is not None]
+        for answer in answers:
+            if isinstance(answer, ast.Call) and _called(answer) in others:
+                continue
+            texts = [text for names in self._readings(function, answer) for text in self.words.of(answer, names)]
+            for text in _distinct([text for text in texts if _is_sentence(text)]):
+                yield Site(f"{self.module.file}:{answer.lineno}", f"{self.module.file}: {function.name}", before + text)
+
     def _maker(self, function: Function | None, call: ast.Call) -> Any:
         name = _called(call)
         if name in self.code.raisers:
             return self._raised
+        if not self.code.kind.has_fields:
+            return None
         if name == "ValueError" and function is not None and self._reaches_the_operator(function):
             return self._validated if _is_validator(function) else self._raised
         return {"Problem": self._problem, "Refused": self._refused, "_OverrideError": self._override}.get(name)
@@ -293,8 +364,8 @@ class _Scan:
     def _reaches_the_operator(self, function: Function) -> bool:
         return _is_validator(function) or (self.module.file, function.name) in _PATH_READERS
 
-    def _readings(self, function: Function | None, call: ast.Call) -> Iterator[_Names]:
-        """What the names in a call stand for: once for each block, and each caller, that words the message in its own way."""
+    def _readings(self, function: Function | None, call: ast.expr) -> Iterator[_Names]:
+        """What the names in a call, or an answer, stand for: once for each block, and each caller, that words it its own way."""
         if function is None:
             yield _NO_NAMES
             return
@@ -340,8 +411,10 @@ class _Scan:
         (text,) = _arguments(call, ("problems",))
         if _holds_problem(text, names):
             return []
-        before = _RAISERS.get(_called(call), "")
-        return [before + message for message in self._messages(text, names)]
+        kind = self.code.kind
+        before = "" if self.module.file in kind.place_in else kind.before.get(_called(call), "")
+        messages = self._messages(text, names)
+        return [before + message for message in messages if message or len(messages) == 1]  # "": it is not raised then
 
     def _validated(self, call: ast.Call, names: _Names) -> list[str]:
         return [FIELD + text for text in self._messages(call.args[0], names)]
@@ -362,18 +435,34 @@ class _Scan:
                     yield from self._parts(value, names)
             case ast.NamedExpr(_, value):
                 yield from self._parts(value, names)
-            case ast.Call(ast.Name("list"), [inner]):
+            case ast.Dict(_, values):
+                yield from ((value, names) for value in values)
+            case ast.DictComp(_, value):
+                yield value, names
+            case ast.GeneratorExp(item, [over]) | ast.ListComp(item, [over]):
+                yield item, self._bound_over(over, names)
+            case ast.Call(ast.Name("list"), [inner]) | ast.Call(ast.Attribute(inner, "values" | "items"), []):
                 yield from self._parts(inner, names)
             case ast.Call(ast.Name(name)) if name in self.module.functions:
-                generator = self.module.functions[name]
-                names = _Names(_assigned(generator))
-                for inner in _own(generator):
+                function = self.module.functions[name]
+                names = _Names(_assigned(function))
+                for inner in _own(function):
                     if isinstance(inner, ast.Yield) and inner.value is not None:
                         yield inner.value, names
-                    elif isinstance(inner, ast.YieldFrom):
+                    elif isinstance(inner, ast.YieldFrom | ast.Return) and not isinstance(
+                        inner.value, ast.Constant | None
+                    ):
                         yield from self._parts(inner.value, names)
             case _:
                 yield node, names
+
+    def _bound_over(self, over: ast.comprehension, names: _Names) -> _Names:
+        """With what the name of a comprehension runs over; of `for key, value in x.items()` the value."""
+        target = over.target.elts[-1] if isinstance(over.target, ast.Tuple) else over.target
+        texts = [text for part, its in self._parts(over.iter, names) for text in self.words.of(part, its)]
+        if not isinstance(target, ast.Name) or not all(map(_is_sentence, texts)):
+            return names
+        return replace(names, passed={**names.passed, target.id: texts}).without(target.id)
 
     def _problem(self, call: ast.Call, names: _Names) -> list[str]:
         source, path, value, expected, fix = _arguments(call, ("source", "path", "value", "expected", "fix"))
@@ -410,10 +499,12 @@ def _calls(tree: ast.AST, function: Function | None = None) -> Iterator[tuple[Fu
         yield from _calls(node, node if isinstance(node, Function) else function)
 
 
-def _is_config_error(node: ast.AST) -> TypeGuard[ast.ClassDef]:
-    """Whether it is a class below ConfigError."""
-    bases = node.bases if isinstance(node, ast.ClassDef) else []
-    return any(isinstance(base, ast.Name) and base.id == "ConfigError" for base in bases)
+def _and_below(base: str, classes: Sequence[ast.ClassDef]) -> set[str]:
+    """A class and all that derive from it, by name."""
+    found = {base}
+    while more := {c.name for c in classes if any(isinstance(b, ast.Name) and b.id in found for b in c.bases)} - found:
+        found |= more
+    return found
 
 
 def _called(call: ast.Call) -> str:
@@ -461,7 +552,7 @@ def _is_sentence(text: str) -> bool:
     return _says_something(text) and " " in PLACEHOLDER.sub("", text)
 
 
-def _own(function: Function, call: ast.Call | None = None) -> Iterator[ast.AST]:
+def _own(function: Function, call: ast.expr | None = None) -> Iterator[ast.AST]:
     """Every node of a function, without those of functions in it, in the order of the source.
 
     call  only what can come before it: not what ends in a raise or a return of its own
@@ -482,7 +573,7 @@ def _own(function: Function, call: ast.Call | None = None) -> Iterator[ast.AST]:
     return below(function)
 
 
-def _assigned(function: Function, call: ast.Call | None = None) -> dict[str, list[ast.expr]]:
+def _assigned(function: Function, call: ast.expr | None = None) -> dict[str, list[ast.expr]]:
     """Name -> every expression that the function assigns to it, or appends to the list of that name, before the call."""
     found: dict[str, list[ast.expr]] = {}
     for node in _own(function, call):
@@ -492,13 +583,14 @@ def _assigned(function: Function, call: ast.Call | None = None) -> dict[str, lis
     return found
 
 
-def _blocks(function: Function, call: ast.Call) -> Iterator[dict[str, ast.expr]]:
+def _blocks(function: Function, call: ast.expr) -> Iterator[dict[str, ast.expr]]:
     """What each block of statements that can come before the call assigns by itself."""
     for node in (function, *_own(function, call)):
         for name in ("body", "orelse", "finalbody"):
             statements = getattr(node, name, None)
             if isinstance(statements, list):
-                yield {name: value for statement in statements for name, value in _assignments(statement)}
+                before = [statement for statement in statements if statement.lineno <= call.lineno]
+                yield {name: value for statement in before for name, value in _assignments(statement)}
 
 
 def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
@@ -511,8 +603,12 @@ def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
             for target, value in zip(targets, values, strict=False):
                 if isinstance(target, ast.Name):
                     yield target.id, value
-        case ast.Expr(ast.Call(ast.Attribute(ast.Name(name), "append"), [value])):
+        case ast.Expr(ast.Call(ast.Attribute(ast.Name(name), "append"), [value])) | ast.Assign(
+            [ast.Subscript(ast.Name(name))], value
+        ):
             yield name, ast.List([value])
+        case ast.AugAssign(ast.Name(name), ast.BitOr(), value):
+            yield name, value
 
 
 def _says_something(template: str) -> bool:
@@ -527,6 +623,9 @@ def _joined(separator: str, parts: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _distinct(texts: Sequence[str]) -> list[str]:
+    """Each once; a number, where the same part may be any, is none of its own."""
+    if any(map(PLACEHOLDER.fullmatch, texts)):
+        texts = [text for text in texts if not text.isdecimal()]
     return list({same(text): text for text in reversed(texts)}.values())[::-1]
 
 
@@ -550,5 +649,7 @@ def _name_of(node: ast.expr) -> str:
 
 
 if __name__ == "__main__":
-    for site in sites():
-        print(f"{site.place}: {'(passed on) ' if site.is_passed_on else ''}{site.template!r}")
+    for kind in (CONFIG_ERRORS, RUN_ERRORS):
+        print(f"{kind.base}s")
+        for site in sites(kind=kind):
+            print(f"{site.place}: {'(passed on) ' if site.is_passed_on else ''}{site.template!r}")

@@ -2,6 +2,7 @@
 
     RUN_DIR/
       config.json  run.json  metrics.jsonl  journal-PROCESS.jsonl  dead-letters-PROCESS.jsonl  summary.json
+      compiled/PROCESSOR/  (JAX's compilation cache; may be removed at any time)
       checkpoints/STEP/
         state/  config.json  run.json  positions.json  progress.json  checksums.json  commit_success.txt
 
@@ -28,6 +29,7 @@ RUN = "run.json"
 METRICS = "metrics.jsonl"
 SUMMARY = "summary.json"
 CHECKPOINTS = "checkpoints"
+COMPILED = "compiled"
 LOCK = ".lock"
 
 STATE = "state"

@@ -1,11 +1,13 @@
 """The `xrex` command."""
 
+import sys
 from typing import Annotated, NoReturn
 
 import typer
 
-from xrex.cli import checkpoint, config, data, replay, stream
+from xrex.cli import checkpoint, config, data, plan, replay, stream
 from xrex.train import trainer_recsys
+from xrex.train.launch import with_machine_settings
 
 app = typer.Typer(
     name="xrex", no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
@@ -13,6 +15,7 @@ app = typer.Typer(
 app.command("train")(trainer_recsys.command)
 app.add_typer(config.app, name="config")
 app.add_typer(checkpoint.app, name="checkpoint")
+app.command("plan")(plan.command)
 app.command("replay")(replay.command)
 for command in (stream.lag, stream.inspect, stream.resend):
     data.app.command()(command)
@@ -39,6 +42,8 @@ def root(
 
 def main() -> NoReturn:
     """Run the command line and leave with its exit code."""
+    if sys.argv[1:2] == ["train"]:
+        with_machine_settings()
     trainer_recsys.run_command_line(app)
 
 

@@ -1,6 +1,7 @@
 """One run, from its plan to its summary: opens the run folder and the stream, builds the loop, runs it."""
 
 import json
+import platform
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax.experimental.compilation_cache import compilation_cache
 
 from xrex.checkpoint import layout, positions
 from xrex.checkpoint.manager import Checkpoints
@@ -47,6 +49,7 @@ def run(config: TrainerConfig, plan: Plan | None, plan_again: Callable[[], Plan]
         # Before anything is compiled: a stream that cannot be read is reported in seconds.
         begun = from_process_zero(lambda: begin(plan, held, plan_again) if plan else {})
         with first_cause(), machine_errors_in_words(Path(begun["run_dir"])):
+            compile_once(Path(begun["run_dir"]))
             program = build_program(config, mesh)
             state, begun = restored_state(program, begun, plan_again)
             loop = build_loop(config, program, state, begun, held)
@@ -56,6 +59,15 @@ def run(config: TrainerConfig, plan: Plan | None, plan_again: Callable[[], Plan]
     if plan is not None:
         print(closing_lines(plan.run_dir, summary), flush=True)
     return stop_code(stop, status)
+
+
+def compile_once(run_dir: Path) -> None:
+    """Keep what is compiled in the run folder, so that a restart starts faster, unless the environment names another place."""
+    if jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", str(run_dir / layout.COMPILED / platform.machine()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        compilation_cache.reset_cache()  # the broadcasts before have found it off
 
 
 @contextmanager

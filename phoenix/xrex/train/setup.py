@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +23,7 @@ from xrex.schema.positions import TopicPositions
 from xrex.sharding.mesh import dense_sharding, make_mesh, over_rows
 from xrex.train.config import TrainerConfig
 from xrex.train.state import TrainState, initial_state, split_model, state_shardings
-from xrex.train.step import StepReport, build_step
+from xrex.train.step import build_step
 from xrex.utils.utils import process_count, process_index
 
 
@@ -46,7 +45,8 @@ class Program:
 
     mesh: Mesh
     arenas: tuple[Arena, ...]
-    step: Callable[..., tuple[TrainState, Any, StepReport]]
+    step: jax.stages.Wrapped
+    """(state, scratch, batch, signals) -> (state, scratch, StepReport), see `build_step`."""
     fresh_state: Callable[[], TrainState]
     """() -> TrainState before the first step."""
     fresh_arrays: Callable[[tuple[str, ...]], dict[str, jax.Array]]
@@ -64,7 +64,8 @@ def build_program(config: TrainerConfig, mesh: Mesh | None = None) -> Program:
     mesh = mesh or make_mesh(config.mesh, config.trainer.global_batch_size)
     inputs, optimizer_config = model_inputs(config.dataset), config.optimizer
     looked_up = arenas(inputs)
-    params, merge = split_model(ranker(config, inputs))
+    # Its shapes alone: no weight is made before the state is, and there each device makes its share.
+    _, merge = split_model(nnx.eval_shape(lambda: ranker(config, inputs)))
     optimizer = dense_optimizer(optimizer_config.dense)
     sparse = optimizer_config.sparse
     step = build_step(
@@ -76,26 +77,28 @@ def build_program(config: TrainerConfig, mesh: Mesh | None = None) -> Program:
         mesh,
         dense_sharding(mesh, config.mesh),
     )
-    fresh = partial(
-        initial_state,
-        optimizer=optimizer,
-        arenas=looked_up,
-        mesh=mesh,
-        seed=config.trainer.seed,
-        embedding_stddev=config.model.embedding_stddev,
-        initial_accumulator=sparse.initial_accumulator,
-    )
-    shapes = jax.eval_shape(fresh, params)
+
+    def fresh() -> TrainState:
+        params, _ = split_model(ranker(config, inputs))
+        return initial_state(
+            params,
+            optimizer=optimizer,
+            arenas=looked_up,
+            mesh=mesh,
+            seed=config.trainer.seed,
+            embedding_stddev=config.model.embedding_stddev,
+            initial_accumulator=sparse.initial_accumulator,
+        )
+
+    shapes = jax.eval_shape(fresh)
     shardings = state_shardings(mesh, shapes, config.mesh)
     target = jax.tree.map(lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where), shapes, shardings)
 
     def fresh_arrays(names: tuple[str, ...]) -> dict[str, jax.Array]:
         places = {name: named(shardings)[name] for name in names}
-        chosen = jax.jit(lambda params: {name: named(fresh(params))[name] for name in names}, out_shardings=places)
-        return chosen(params)
+        return jax.jit(lambda: {name: named(fresh())[name] for name in names}, out_shardings=places)()
 
-    fresh_state = partial(jax.jit(fresh, out_shardings=shardings), params)
-    return Program(mesh, looked_up, step, fresh_state, fresh_arrays, target)
+    return Program(mesh, looked_up, step, jax.jit(fresh, out_shardings=shardings), fresh_arrays, target)
 
 
 def ranker(config: TrainerConfig, inputs: ModelInputs) -> Ranker:

@@ -3,8 +3,12 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+REPEATED_S = 1.0
+"""A second SIGTERM so soon is the first again: Slurm sends it to each process and to srun, which passes it on."""
 
 
 class StopRequest:
@@ -12,16 +16,19 @@ class StopRequest:
 
     def __init__(self):
         self.signum: int | None = None
+        self._received_s = 0.0
 
     def __call__(self) -> bool:
         """True once a signal came."""
         return self.signum is not None
 
     def receive(self, signum: int) -> None:
-        """The first signal is noted; the second ends the process at once, the newest complete checkpoint stays."""
+        """The first signal is noted; another ends the process at once, the newest complete checkpoint stays."""
         if self.signum is not None:
+            if signum == self.signum == signal.SIGTERM and time.monotonic() - self._received_s < REPEATED_S:
+                return
             os._exit(128 + signum)
-        self.signum = signum
+        self.signum, self._received_s = signum, time.monotonic()
         name = signal.Signals(signum).name
         os.write(2, f"{name}: saving after this step; send it again to leave at once\n".encode())
 

@@ -43,7 +43,7 @@ def build_step(
     action_weights: tuple[float, ...],
     mesh: Mesh,
     dense: Callable[[tuple[int, ...]], NamedSharding],
-) -> Callable:
+) -> jax.stages.Wrapped:
     """jit((state, scratch, batch, signals) -> (state, scratch, StepReport)); state and scratch are donated.
 
     scratch  {arena: int32[V]} any contents, see sparse_update

@@ -18,6 +18,7 @@ from xrex.errors import ConfigError
 from xrex.report.failures import exit_code_of, invoke, leave, utf8_output
 from xrex.report.prometheus import check_prometheus
 from xrex.train.config import TrainerConfig
+from xrex.train.launch import with_machine_settings
 from xrex.train.start import Options, Plan, json_object, plan
 from xrex.utils.metadata import code_version, package_versions
 from xrex.utils.utils import (
@@ -178,4 +179,5 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 app.command()(command)
 
 if __name__ == "__main__":
+    with_machine_settings()
     run_command_line(app)

@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import ctypes
 import hashlib
+import importlib.util
 import itertools
 import json
 import os
@@ -19,7 +20,9 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from xai_configlib import Config, ConfigError
@@ -74,18 +77,20 @@ def _is_distributed() -> bool:
 def start_distributed() -> None:
     """Meet the other processes, if the environment says that there are any.
 
-    Reads JAX_NUM_PROCESSES (unset or 1: there are none), JAX_PROCESS_ID and JAX_COORDINATOR_ADDRESS ("HOST:PORT" of
-    process 0), as scripts/run_multihost.sh sets them. Raises ConfigError if one is missing or wrong. If not all come
-    within PHOENIX_JOIN_TIMEOUT_S (default JOIN_TIMEOUT_S), those that did raise RunError, which names those that did
-    not. Starts this process's watchdog.
+    JAX_NUM_PROCESSES (1: there are none), JAX_PROCESS_ID and JAX_COORDINATOR_ADDRESS ("HOST:PORT" of process 0) say so, as
+    scripts/run_multihost.sh sets them. Where the first is unset JAX finds out: in a step of Slurm or Open MPI, on the
+    hosts of a TPU pod, in an indexed job of Kubernetes; elsewhere the process is alone. Raises ConfigError if something is
+    missing or wrong. If not all come within PHOENIX_JOIN_TIMEOUT_S (default JOIN_TIMEOUT_S), those that did raise
+    RunError, which names those that did not. Starts this process's watchdog.
     """
     global _watchdog
-    count = _environment_int("JAX_NUM_PROCESSES", 1, default=1)
-    if count == 1 or _is_distributed():
+    if _is_distributed():
         return
-    index = _environment_int("JAX_PROCESS_ID", 0, count - 1)
     limit_s = _environment_int("PHOENIX_JOIN_TIMEOUT_S", 1, 86_400, default=JOIN_TIMEOUT_S)
-    address = os.environ.get("JAX_COORDINATOR_ADDRESS", "")
+    cluster = _given() if "JAX_NUM_PROCESSES" in os.environ else _detected(limit_s)
+    if cluster is None or cluster.count == 1:
+        return
+    address, count, index = cluster.address, cluster.count, cluster.index
     if not address.rpartition(":")[2].isdecimal() or _host_and_port(address)[1] > 65_535:
         raise ConfigError(f'JAX_COORDINATOR_ADDRESS = {address!r}: give "HOST:PORT" of process 0')
     deadline = time.monotonic() + limit_s
@@ -109,6 +114,8 @@ def start_distributed() -> None:
             address,
             count,
             index,
+            cluster.device_ids,
+            "deactivate",  # we have asked; asked again, JAX would take all devices but one from whoever runs under Slurm
             initialization_timeout=CONNECT_TIMEOUT_S,
             heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S,
             shutdown_timeout_seconds=SHUTDOWN_TIMEOUT_S,
@@ -256,6 +263,82 @@ def gather_bytes(data: bytes) -> list[bytes]:
         for part, row in zip(parts, process_allgather(_block(data, start, max(lengths))), strict=True):
             part += row.tobytes()
     return [bytes(part[:length]) for part, length in zip(parts, lengths, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    """What one process must know to meet the others."""
+
+    address: str
+    """HOST:PORT of process 0."""
+    count: int
+    index: int
+    device_ids: Sequence[int] | None = None
+    """Of its machine's devices, those of this process; None: all that it sees."""
+
+
+_SIGNS = {
+    "Slurm": {"SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"},
+    "Open MPI": {"OMPI_COMM_WORLD_SIZE"},
+    "a TPU pod": {"TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES"},
+    "Kubernetes": {"KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"},
+}
+"""The variables that whatever starts several processes gives each of them."""
+_NEEDED = {"a TPU pod": "libtpu", "Kubernetes": "kubernetes"}
+"""The package without which JAX sees nothing there."""
+
+
+def _given() -> _Cluster | None:
+    """What the environment says outright; None: this process is alone. Raises ConfigError."""
+    count = _environment_int("JAX_NUM_PROCESSES", 1)
+    if count == 1:
+        return None
+    index = _environment_int("JAX_PROCESS_ID", 0, count - 1)
+    return _Cluster(os.environ.get("JAX_COORDINATOR_ADDRESS", ""), count, index)
+
+
+def _detected(limit_s: int) -> _Cluster | None:
+    """What JAX finds out; None, without importing JAX, where nothing speaks for several processes. Raises ConfigError."""
+    where = next((name for name, variables in _SIGNS.items() if variables <= os.environ.keys()), None)
+    # With libtpu this may be a host of a TPU, of whose others only the cloud tells.
+    if where is None and not _is_installed("libtpu"):
+        return None
+    try:
+        found = _asked_of_jax(limit_s)
+    except Exception as error:  # whatever this cluster, or another release of JAX, raises
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:400]
+        raise _unknown_cluster(where or "a TPU pod", why) from None
+    if found is None and where is not None:
+        needed = _NEEDED.get(where)
+        is_there = needed is None or _is_installed(needed)
+        raise _unknown_cluster(where, "it sees no others" if is_there else f"it needs the package {needed} for that")
+    return found
+
+
+def _unknown_cluster(where: str, why: str) -> ConfigError:
+    """What a process says that may be one of several; alone it would train what the others train too."""
+    return ConfigError(
+        f"{where}: JAX cannot tell which processes run together ({why}): set JAX_NUM_PROCESSES, JAX_PROCESS_ID and "
+        "JAX_COORDINATOR_ADDRESS, or JAX_NUM_PROCESSES=1 for a process that is alone"
+    )
+
+
+def _asked_of_jax(limit_s: int) -> _Cluster | None:
+    """JAX's own detection, which only its private module gives without connecting; None: it knows of no cluster."""
+    from jax._src.clusters import ClusterEnv
+
+    detect: Callable[..., Any] = ClusterEnv.auto_detect_unset_distributed_params
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a package that is not there: _detected says it on one line
+        address, count, index, device_ids = detect(os.environ.get("JAX_COORDINATOR_ADDRESS"), *[None] * 4, limit_s)
+    if count is None:
+        return None
+    # A process of Slurm gets the device of its number on the node, unless JAX_LOCAL_DEVICE_IDS says otherwise.
+    return _Cluster(address, count, index, None if os.environ.get("JAX_LOCAL_DEVICE_IDS") else device_ids)
+
+
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 class _Watchdog:

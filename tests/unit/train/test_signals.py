@@ -61,3 +61,15 @@ def test_the_second_signal_ends_the_process_at_once():
     process.stderr.readline()
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=2) == 130
+
+
+def test_a_sigterm_that_comes_twice_at_once_is_one():
+    process = busy_process()
+    assert process.stderr
+    process.send_signal(signal.SIGTERM)
+    process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.5)
+    assert process.poll() is None, "it goes on until the step is saved"
+    process.kill()
+    process.wait()
