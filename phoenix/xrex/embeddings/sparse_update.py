@@ -1,25 +1,40 @@
 """Update the rows that a batch touched, in place. Runs inside shard_map over the mesh axis `data`."""
 
-from collections.abc import Callable
-
 import jax.numpy as jnp
 
 from xrex.embeddings.lookup import Gathered, of_all_devices
+from xrex.embeddings.native import kernel as native
+from xrex.optim.rowwise import RowwiseAdagrad
 
 
-def sparse_update(block_RD, accum_R, scratch_R, gathered: Gathered, grads_Bn_D, rule: Callable, applied):
+def sparse_update(
+    block_RD,
+    accum_R,
+    scratch_R,
+    gathered: Gathered,
+    grads_Bn_D,
+    rule: RowwiseAdagrad,
+    applied,
+    *,
+    by_kernel: bool = False,
+):
     """Apply `rule` once to every distinct row that any device's batch touched.
 
     block_RD, accum_R  float32[R, D], float32[R]  this device's rows and accumulators; donate them to update in place
-    scratch_R          int32[R]  any contents; only which duplicate speaks for a row depends on them, never the result's rows
+    scratch_R          int32[R]  any contents; only which duplicate speaks for a row depends on them, never the result's rows.
+                       The kernel needs none
     gathered           what `lookup` returned for these ids
     grads_Bn_D         float32[b, n, D]  this device's gradients, already divided by the global weight
-    rule               (rows_UD, grads_UD, accum_U) -> (rows_UD, accum_U), as optim.rowwise
+    rule               (rows_UD, grads_UD, accum_U) -> (rows_UD, accum_U)
     applied            bool[]; false leaves everything as it is
+    by_kernel          update by the native kernel, which is there
     Returns (block_RD, accum_R, scratch_R).
     """
     num_rows = block_RD.shape[0]
     grads_ND = of_all_devices(grads_Bn_D.reshape(-1, block_RD.shape[1]))
+    if by_kernel:
+        step = {"learning_rate": rule.learning_rate, "epsilon": rule.epsilon}
+        return *native.update(block_RD, accum_R, gathered.local_ids_N, grads_ND, applied, **step), scratch_R
     local_N = jnp.where(applied, gathered.local_ids_N, num_rows)
     scratch_R, summed_ND, elected_N = _sum_duplicates(scratch_R, local_N, grads_ND)
     rows_ND, accum_N = rule(gathered.rows_ND, summed_ND, accum_R.at[local_N].get(mode="fill", fill_value=1.0))

@@ -4,15 +4,13 @@ import os
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from xrex.data.featurize import example_batch
-from xrex.embeddings.table import Arena
 from xrex.schema.specs import STORED_ROWS_MULTIPLE
 from xrex.sharding.mesh import over_rows
 from xrex.train.config import TrainerConfig
-from xrex.train.setup import build_program
+from xrex.train.setup import Program, build_program
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Growth:
     table: str
     rows_now: int
     bytes_per_row: int
-    """Over all devices: row, accumulator, scratch cell, and the copy that a save makes of the first two."""
+    """Over all devices: row, accumulator, scratch cell where one is needed, and the copy that a save makes of the first two."""
 
     def largest(self, free_bytes: int) -> int:
         """Its rows once `free_bytes` over all devices are used up by it, in whole multiples of 1,024; 0: it does not fit."""
@@ -52,22 +50,21 @@ def plan_memory(config: TrainerConfig) -> MemoryPlan:
     program = build_program(config)
     state, mesh = program.state_target, program.mesh
     rows = over_rows(mesh)
-    scratch = {a.name: jax.ShapeDtypeStruct((a.stored_rows,), jnp.int32, sharding=rows) for a in program.arenas}
     batch = (example_batch(config.dataset, config.trainer.global_batch_size), np.zeros((mesh.size, 2), np.int32))
     batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows), batch)
-    running = program.step.lower(state, scratch, *batch).compile().memory_analysis()
+    running = program.step.lower(state, program.scratch_target, *batch).compile().memory_analysis()
     assert running is not None  # the CPU compiler tells
     uses = {
         "dense weights": _bytes(state.params),
         "dense optimizer": _bytes(state.dense_optimizer),
         "tables": _bytes(state.tables),
         "accumulators": _bytes(state.slots),
-        "scratch": _bytes(scratch),
+        "scratch": _bytes(program.scratch_target),
         "batch": _bytes(batch),
         "activations and gradients": running.temp_size_in_bytes + _bytes_of_report(running),
         "copy that a save writes from": _bytes(state),
     }
-    return MemoryPlan(mesh.size, jax.devices()[0].device_kind, uses, _growth(program.arenas))
+    return MemoryPlan(mesh.size, jax.devices()[0].device_kind, uses, _growth(program))
 
 
 def host_memory_bytes() -> int:
@@ -88,12 +85,13 @@ def _bytes_of_report(running) -> int:
     return max(0, running.output_size_in_bytes - running.alias_size_in_bytes)
 
 
-def _growth(arenas: tuple[Arena, ...]) -> Growth | None:
-    tables = [table for arena in arenas for table in arena.tables]
+def _growth(program: Program) -> Growth | None:
+    tables = [table for arena in program.arenas for table in arena.tables]
     if not tables:
         return None
     widest = max(tables, key=lambda table: table.stored_rows * table.embedding_dim)
-    row, accumulator, cell = 4 * widest.embedding_dim, 4, 4
+    scratch_grows = any(program.scratch_target[a.name].shape[0] == a.stored_rows for a in program.arenas)
+    row, accumulator, cell = 4 * widest.embedding_dim, 4, 4 * scratch_grows
     return Growth(widest.name, widest.num_embeddings, 2 * (row + accumulator) + cell)
 
 

@@ -1,7 +1,6 @@
 """One run, from its plan to its summary: opens the run folder and the stream, builds the loop, runs it."""
 
 import json
-import platform
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,6 +19,7 @@ from xrex.data import places
 from xrex.data.batching import BAD_RECORD
 from xrex.data.dataset import LOST_OFFSET, Resumed, check_positions, start_positions
 from xrex.data.log.open import commit_positions
+from xrex.embeddings.native.build import processor
 from xrex.errors import CheckpointError, ConfigError, LogError, RunError, StepDamaged
 from xrex.report.failures import reason
 from xrex.report.prometheus import Prometheus
@@ -31,12 +31,12 @@ from xrex.train.loop import Loop
 from xrex.train.progress import Progress, merge_json
 from xrex.train.reporting import Reporter, closing_lines, write_failure
 from xrex.train.restored import check_optimizer, grown_tables, take_over
-from xrex.train.setup import Program, build_program, open_stream
+from xrex.train.setup import Program, build_program, open_stream, uses_kernel
 from xrex.train.signals import StopRequest, stop_on_signals
 from xrex.train.start import Plan, command_line, read_checkpoint_config
 from xrex.train.state import TrainState
 from xrex.utils.metadata import Environment, MetadataRecorder, Run, Start, config_sha256, utc_now
-from xrex.utils.utils import first_cause, from_process_zero, process_count, process_index, raise_together
+from xrex.utils.utils import agree, first_cause, from_process_zero, process_count, process_index, raise_together
 
 
 def run(config: TrainerConfig, plan: Plan | None, plan_again: Callable[[], Plan]) -> int:
@@ -50,6 +50,7 @@ def run(config: TrainerConfig, plan: Plan | None, plan_again: Callable[[], Plan]
         begun = from_process_zero(lambda: begin(plan, held, plan_again) if plan else {})
         with first_cause(), machine_errors_in_words(Path(begun["run_dir"])):
             compile_once(Path(begun["run_dir"]))
+            agree("table kernel", "native" if uses_kernel(config.mesh) else "xla")
             program = build_program(config, mesh)
             state, begun = restored_state(program, begun, plan_again)
             loop = build_loop(config, program, state, begun, held)
@@ -64,7 +65,7 @@ def run(config: TrainerConfig, plan: Plan | None, plan_again: Callable[[], Plan]
 def compile_once(run_dir: Path) -> None:
     """Keep what is compiled in the run folder, so that a restart starts faster, unless the environment names another place."""
     if jax.config.jax_compilation_cache_dir is None:
-        jax.config.update("jax_compilation_cache_dir", str(run_dir / layout.COMPILED / platform.machine()))
+        jax.config.update("jax_compilation_cache_dir", str(run_dir / layout.COMPILED / processor()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
         compilation_cache.reset_cache()  # the broadcasts before have found it off
@@ -208,7 +209,9 @@ def first_positions(plan: Plan, saved: StepFiles | None) -> Resumed:
 def run_record(plan: Plan, topic: TopicPositions) -> Run:
     """run.json of this start."""
     devices = jax.devices()
-    environment = Environment.here(devices=f"{len(devices)} x {devices[0].device_kind}", hosts=process_count())
+    kernel = "native" if uses_kernel(plan.config.mesh) else "xla"
+    on = f"{len(devices)} x {devices[0].device_kind}, tables by {kernel}"
+    environment = Environment.here(devices=on, hosts=process_count())
     rows = plan.reconciliation.rows if plan.reconciliation else ()
     start = Start(
         time=utc_now(),

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +12,16 @@ from xrex.checkpoint.arrays import named
 from xrex.data.assignment import partitions_of
 from xrex.data.config import DatasetConfig
 from xrex.data.prefetch import Stream
+from xrex.embeddings.native import kernel as native
 from xrex.embeddings.table import Arena, arenas
+from xrex.errors import RunError
 from xrex.models.config import RankerConfig
 from xrex.models.ranker import Ranker
 from xrex.optim.dense import dense_optimizer
-from xrex.optim.rowwise import rowwise_adagrad
+from xrex.optim.rowwise import RowwiseAdagrad
 from xrex.schema.inputs import ModelInputs
 from xrex.schema.positions import TopicPositions
+from xrex.sharding.config import MeshConfig
 from xrex.sharding.mesh import dense_sharding, make_mesh, over_rows
 from xrex.train.config import TrainerConfig
 from xrex.train.state import TrainState, initial_state, split_model, state_shardings
@@ -54,15 +56,18 @@ class Program:
     state_target: TrainState
     """jax.ShapeDtypeStructs with shardings, for a restore."""
 
+    scratch_target: dict[str, jax.ShapeDtypeStruct]
+    """int32[V] per arena, for sparse_update; the native kernel needs none."""
+
     def scratch(self) -> dict[str, jax.Array]:
-        """int32[V] per arena, for sparse_update."""
-        return {a.name: jnp.zeros((a.stored_rows,), jnp.int32, device=over_rows(self.mesh)) for a in self.arenas}
+        """What a step is given beside the state."""
+        return {name: jnp.zeros(s.shape, s.dtype, device=s.sharding) for name, s in self.scratch_target.items()}
 
 
 def build_program(config: TrainerConfig, mesh: Mesh | None = None) -> Program:
     """Model, optimizers and step, on a mesh that has been made already or on the config's."""
     mesh = mesh or make_mesh(config.mesh, config.trainer.global_batch_size)
-    inputs, optimizer_config = model_inputs(config.dataset), config.optimizer
+    inputs, optimizer_config, by_kernel = model_inputs(config.dataset), config.optimizer, uses_kernel(config.mesh)
     looked_up = arenas(inputs)
     # Its shapes alone: no weight is made before the state is, and there each device makes its share.
     _, merge = split_model(nnx.eval_shape(lambda: ranker(config, inputs)))
@@ -72,10 +77,11 @@ def build_program(config: TrainerConfig, mesh: Mesh | None = None) -> Program:
         merge,
         looked_up,
         optimizer,
-        partial(rowwise_adagrad, learning_rate=sparse.learning_rate, epsilon=sparse.epsilon),
+        RowwiseAdagrad(sparse.learning_rate, sparse.epsilon),
         action_weights(config.model, config.dataset.actions),
         mesh,
         dense_sharding(mesh, config.mesh),
+        by_kernel,
     )
 
     def fresh() -> TrainState:
@@ -98,7 +104,19 @@ def build_program(config: TrainerConfig, mesh: Mesh | None = None) -> Program:
         places = {name: named(shardings)[name] for name in names}
         return jax.jit(lambda: {name: named(fresh())[name] for name in names}, out_shardings=places)()
 
-    return Program(mesh, looked_up, step, jax.jit(fresh, out_shardings=shardings), fresh_arrays, target)
+    cells = {a.name: mesh.size if by_kernel else a.stored_rows for a in looked_up}
+    scratch = {a: jax.ShapeDtypeStruct((n,), jnp.int32, sharding=over_rows(mesh)) for a, n in cells.items()}
+    return Program(mesh, looked_up, step, jax.jit(fresh, out_shardings=shardings), fresh_arrays, target, scratch)
+
+
+def uses_kernel(config: MeshConfig) -> bool:
+    """Whether the native kernel reads and updates tables, on this process's devices; raises RunError if it must but cannot."""
+    if config.table_kernel == "xla" or (config.table_kernel == "auto" and jax.default_backend() != "cpu"):
+        return False
+    why = native.why_unavailable() if jax.default_backend() == "cpu" else "the devices are no CPUs"
+    if why and config.table_kernel == "native":
+        raise RunError(f"mesh.table_kernel = 'native': {why}; or set mesh.table_kernel=auto")
+    return not why
 
 
 def ranker(config: TrainerConfig, inputs: ModelInputs) -> Ranker:

@@ -14,6 +14,7 @@ from xrex.embeddings.lookup import lookup
 from xrex.embeddings.sparse_update import sparse_update
 from xrex.embeddings.table import Arena, flat_ids, pooled
 from xrex.models.losses import multi_task_loss
+from xrex.optim.rowwise import RowwiseAdagrad
 from xrex.schema.batch import Batch
 from xrex.sharding.mesh import AXIS
 from xrex.train.state import TrainState
@@ -39,15 +40,17 @@ def build_step(
     merge: Callable[[dict], Callable],
     arenas: tuple[Arena, ...],
     optimizer: optax.GradientTransformation,
-    row_rule: Callable,
+    row_rule: RowwiseAdagrad,
     action_weights: tuple[float, ...],
     mesh: Mesh,
     dense: Callable[[tuple[int, ...]], NamedSharding],
+    by_kernel: bool = False,
 ) -> jax.stages.Wrapped:
     """jit((state, scratch, batch, signals) -> (state, scratch, StepReport)); state and scratch are donated.
 
     scratch  {arena: int32[V]} any contents, see sparse_update
     signals  int32[devices, 2], dealt over the devices: (stream may bring more, told to stop)
+    by_kernel  read and update tables by the native kernel, which is there
     dense    shape -> where a dense weight of that shape lies, see `dense_sharding`
     A batch of weight 0 over all devices changes nothing, not even the step counter; nor does one with a stop signal, or one
     with faults.
@@ -64,7 +67,9 @@ def build_step(
     def on_device(dealt, params, tables, slots, scratch, batch: Batch, signals):
         rows, gathered = {}, {}
         for arena in arenas:
-            rows[arena.name], gathered[arena.name] = lookup(tables[arena.name], flat_ids(arena, batch))
+            rows[arena.name], gathered[arena.name] = lookup(
+                tables[arena.name], flat_ids(arena, batch), by_kernel=by_kernel
+            )
 
         (loss, (weight, logits)), (grads, row_grads) = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)(
             jax.tree.map(_whole, params, dealt), rows, batch
@@ -78,10 +83,10 @@ def build_step(
         applied, scale = (examples > 0) & (signals[1] == 0) & (faults == 0), 1.0 / jnp.maximum(weight, 1e-6)
 
         grads = jax.tree.map(lambda grad, is_dealt: _summed(grad, is_dealt) * scale, grads, dealt)
-        moved = {
-            a: sparse_update(tables[a], slots[a], scratch[a], gathered[a], row_grads[a] * scale, row_rule, applied)
-            for a in (arena.name for arena in arenas)
-        }
+        moved = {}
+        for a in (arena.name for arena in arenas):
+            block = tables[a], slots[a], scratch[a], gathered[a], row_grads[a] * scale
+            moved[a] = sparse_update(*block, row_rule, applied, by_kernel=by_kernel)
         report = StepReport((), loss, weight, examples, signals[0], signals[1], faults, logits)
         return grads, moved, applied, report
 

@@ -1,7 +1,5 @@
 """Lookup and sparse update over 1, 2 and 4 devices, against a float64 numpy loop over distinct rows."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,10 +8,10 @@ from jax.sharding import Mesh, PartitionSpec
 
 from xrex.embeddings.lookup import lookup
 from xrex.embeddings.sparse_update import sparse_update
-from xrex.optim.rowwise import rowwise_adagrad
+from xrex.optim.rowwise import RowwiseAdagrad
 
 ROWS, DIM, LEARNING_RATE, START = 1024, 8, 0.1, 0.01
-RULE = partial(rowwise_adagrad, learning_rate=LEARNING_RATE, epsilon=1e-8)
+RULE = RowwiseAdagrad(learning_rate=LEARNING_RATE, epsilon=1e-8)
 
 
 def one_update(num_devices, table, accum, scratch, ids, grads, applied=True):

@@ -15,10 +15,12 @@ from xrex.checkpoint.config import CheckpointConfig
 from xrex.checkpoint.manager import Checkpoints
 from xrex.checkpoint.restore import restore_state
 from xrex.data.hashing import rows_of
+from xrex.embeddings.native import kernel as native
 from xrex.embeddings.table import arenas
+from xrex.errors import RunError
 from xrex.optim.config import DenseOptimizerConfig
 from xrex.optim.dense import dense_optimizer
-from xrex.optim.rowwise import rowwise_adagrad
+from xrex.optim.rowwise import RowwiseAdagrad
 from xrex.schema.inputs import ModelInputs
 from xrex.schema.positions import TopicPositions
 from xrex.schema.specs import FeatureSpec, TableSpec
@@ -26,7 +28,7 @@ from xrex.sharding.config import MeshConfig
 from xrex.sharding.global_batch import place
 from xrex.sharding.mesh import dense_sharding, make_mesh
 from xrex.train.config import TrainerConfig
-from xrex.train.setup import build_program
+from xrex.train.setup import build_program, uses_kernel
 from xrex.train.state import TrainState
 from xrex.train.step import build_step
 
@@ -185,7 +187,7 @@ def linear_step(num_devices=1):
         lambda params: lambda embedded, batch: jnp.sum(embedded["candidates"]["item"], axis=-1, keepdims=True),
         looked_up,
         optimizer,
-        partial(rowwise_adagrad, learning_rate=0.1, epsilon=1e-8),
+        RowwiseAdagrad(learning_rate=0.1, epsilon=1e-8),
         (1.0,),
         mesh,
         dense_sharding(mesh, MeshConfig()),
@@ -328,3 +330,20 @@ def test_what_devices_exchange_in_a_step_does_not_grow_with_the_table(dense_weig
     small, large = exchanged_bytes(100_000, dense_weights), exchanged_bytes(10_000_000, dense_weights)
     assert small > 0
     assert large == small
+
+
+@pytest.mark.parametrize("num_devices", [1, 4])
+def test_the_two_table_kernels_end_alike(num_devices):
+    if why := native.why_unavailable():
+        pytest.skip(why)
+    close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+    jax.tree.map(close, *(three_steps(num_devices, f"mesh.table_kernel={kernel}") for kernel in ("native", "xla")))
+
+
+def test_a_native_kernel_that_is_asked_for_and_not_there_is_a_run_error(monkeypatch):
+    monkeypatch.setattr(native, "why_unavailable", lambda: "no native kernel here: run `make setup`")
+    with pytest.raises(
+        RunError, match=r"mesh.table_kernel = 'native': no native kernel here: run `make setup`; or set mesh"
+    ):
+        uses_kernel(MeshConfig(table_kernel="native"))
+    assert not uses_kernel(MeshConfig(table_kernel="auto"))
