@@ -1,4 +1,9 @@
-"""The parts of a transformer over short token sequences. B batch, T queries, S keys, D width, N heads, K key/value heads."""
+"""The parts of a transformer over a context and candidates that are judged in it, each by itself.
+
+B batch, S context tokens, C candidates, T tokens, D width, N heads of H numbers, K key/value heads.
+"""
+
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -44,12 +49,43 @@ class Attention(nnx.Module):
             (num_heads, head_dim), width, axis=(-2, -1), use_bias=False, dtype=dtype, rngs=rngs
         )
 
-    def __call__(self, queries_BTD, context_BSD, query_positions_BT, positions_BS, mask_BTS):
-        """What the queries gather from the context where the mask is true: float[B, T, D]."""
-        query = rotate(self.query(queries_BTD), query_positions_BT, self.rotary_base)
-        key = rotate(self.key(context_BSD), positions_BS, self.rotary_base)
-        heads = jax.nn.dot_product_attention(query, key, self.value(context_BSD), mask=mask_BTS[:, None])
-        return self.out(heads)
+    def __call__(self, tokens_BTD, positions_BT, is_context_BS, *, candidates_only: bool = False):
+        """What tokens [context][candidates] gather: float[B, T, D], or float[B, C, D] for the candidates only.
+
+        is_context_BS  bool  which of the first S tokens are there: these see each other, and each candidate sees them and itself
+        """
+        num_context = is_context_BS.shape[1]
+        key = rotate(self.key(tokens_BTD), positions_BT, self.rotary_base)
+        value = self.value(tokens_BTD)
+        context, own = (key[:, :num_context], value[:, :num_context]), (key[:, num_context:], value[:, num_context:])
+        asking, asking_positions = tokens_BTD, positions_BT
+        if candidates_only:
+            asking, asking_positions = tokens_BTD[:, num_context:], positions_BT[:, num_context:]
+        query = rotate(self.query(asking), asking_positions, self.rotary_base)
+        if candidates_only:
+            return self.out(attend_to_context_and_oneself(query, *context, *own, is_context_BS))
+        of_context = jax.nn.dot_product_attention(query[:, :num_context], *context, mask=is_context_BS[:, None, None])
+        of_candidates = attend_to_context_and_oneself(query[:, num_context:], *context, *own, is_context_BS)
+        return self.out(jnp.concatenate([of_context, of_candidates], axis=1))
+
+
+def attend_to_context_and_oneself(query_BCNH, key_BSKH, value_BSKH, own_key_BCKH, own_value_BCKH, is_context_BS):
+    """Attention of candidates that see the context and themselves: float[B, C, N, H].
+
+    Products of two candidates are not made, instead of made and masked. Logits and weights are float32, as in
+    jax.nn.dot_product_attention.
+    """
+    batch, num_candidates, num_heads, head_dim = query_BCNH.shape
+    query = query_BCNH.reshape(batch, num_candidates, -1, num_heads // key_BSKH.shape[2], head_dim)
+    product = partial(jnp.einsum, preferred_element_type=jnp.float32)
+    to_context = product("bckgh,bskh->bkgcs", query, key_BSKH)
+    to_oneself = product("bckgh,bckh->bkgc", query, own_key_BCKH)[..., None]
+    to_context = jnp.where(is_context_BS[:, None, None, None], to_context, jnp.finfo(jnp.float32).min)
+    logits = jnp.concatenate([to_context, to_oneself], axis=-1) * head_dim**-0.5
+    weights = jax.nn.softmax(logits, axis=-1).astype(value_BSKH.dtype)
+    gathered = jnp.einsum("bkgcs,bskh->bckgh", weights[..., :-1], value_BSKH)
+    gathered += jnp.einsum("bkgc,bckh->bckgh", weights[..., -1], own_value_BCKH)
+    return gathered.reshape(query_BCNH.shape)
 
 
 class FeedForward(nnx.Module):
@@ -65,7 +101,7 @@ class FeedForward(nnx.Module):
 
 
 class Block(nnx.Module):
-    """A pre-norm transformer block whose queries may be the last tokens of its context only."""
+    """A pre-norm transformer block over [context][candidates]."""
 
     def __init__(self, config, dtype, rngs: nnx.Rngs):
         width, epsilon = config.width, config.norm_epsilon
@@ -74,9 +110,9 @@ class Block(nnx.Module):
         self.feedforward_norm = RMSNorm(width, epsilon)
         self.feedforward = FeedForward(width, round(width * config.feedforward_multiplier), dtype, rngs)
 
-    def __call__(self, tokens_BSD, positions_BS, mask_BSS, last: int):
-        """The outputs of the last `last` tokens: float[B, last, D]."""
-        context = self.attention_norm(tokens_BSD)
-        x = tokens_BSD[:, -last:]
-        x = x + self.attention(context[:, -last:], context, positions_BS[:, -last:], positions_BS, mask_BSS[:, -last:])
+    def __call__(self, tokens_BTD, positions_BT, is_context_BS, *, candidates_only: bool = False):
+        """The tokens' outputs, or the candidates' only: float[B, T or C, D]."""
+        x = tokens_BTD[:, is_context_BS.shape[1] :] if candidates_only else tokens_BTD
+        normed = self.attention_norm(tokens_BTD)
+        x = x + self.attention(normed, positions_BT, is_context_BS, candidates_only=candidates_only)
         return x + self.feedforward(self.feedforward_norm(x))

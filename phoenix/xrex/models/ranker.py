@@ -81,12 +81,10 @@ class Ranker(nnx.Module):
         """
         user, history, candidates = self._tokens(embedded, batch)
         tokens = jnp.concatenate([user, history, candidates], axis=1)
-        positions, mask = attention_pattern(
-            user.shape[1], batch.history_length, history.shape[1], batch.candidate_length, candidates.shape[1]
-        )
+        positions, is_context = token_places(user.shape[1], batch.history_length, history.shape[1], candidates.shape[1])
         for block in self.blocks[:-1]:
-            tokens = block(tokens, positions, mask, last=tokens.shape[1])
-        asked = self.blocks[-1](tokens, positions, mask, last=candidates.shape[1])
+            tokens = block(tokens, positions, is_context)
+        asked = self.blocks[-1](tokens, positions, is_context, candidates_only=True)
         logits = self.head(self.final_norm(asked).astype(jnp.float32))
         if self.interaction is not None:
             logits += pairwise(user, candidates).astype(jnp.float32) @ self.interaction[...]
@@ -119,8 +117,8 @@ def pairwise(user_BFD, candidates_BCD):
     return 0.5 * (total_BCD**2 - squares_BCD)
 
 
-def attention_pattern(num_user: int, history_length_B, max_history: int, candidate_length_B, max_candidates: int):
-    """Positions int32[B, S] and mask bool[B, S, S] (query, key) of [user][history][candidates].
+def token_places(num_user: int, history_length_B, max_history: int, max_candidates: int):
+    """Positions int32[B, T] of [user][history][candidates], and bool[B, S], which of the first two are there.
 
     User and history tokens attend to each other in both directions; a candidate attends to them and to itself, never to
     another candidate, so its score does not depend on what else was shown. All candidates stand at position 0, events at -1
@@ -132,12 +130,5 @@ def attention_pattern(num_user: int, history_length_B, max_history: int, candida
     history = event - history_length_B[:, None]
     candidate = jnp.zeros((rows, max_candidates), jnp.int32)
     positions = jnp.concatenate([user, history, candidate], axis=1).astype(jnp.int32)
-
-    real = (
-        jnp.ones((rows, num_user), bool),
-        event < history_length_B[:, None],
-        jnp.arange(max_candidates)[None] < candidate_length_B[:, None],
-    )
-    is_context = jnp.arange(num_user + max_history + max_candidates) < num_user + max_history
-    sees = is_context[None, :] | jnp.eye(len(is_context), dtype=bool)
-    return positions, jnp.concatenate(list(real), axis=1)[:, None, :] & sees[None]
+    is_context = jnp.concatenate([jnp.ones((rows, num_user), bool), event < history_length_B[:, None]], axis=1)
+    return positions, is_context

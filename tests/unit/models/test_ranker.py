@@ -9,7 +9,7 @@ from flax import nnx
 from small_model import config, padded, random_batch
 from xrex.models.layers import Attention, RMSNorm, rotate
 from xrex.models.losses import multi_task_loss
-from xrex.models.ranker import Ranker, attention_pattern, pairwise
+from xrex.models.ranker import Ranker, pairwise, token_places
 from xrex.train.setup import model_inputs, ranker
 
 CONFIG = config()
@@ -129,14 +129,13 @@ def test_empty_histories_give_finite_logits_and_gradients(model):
 
 @pytest.mark.parametrize(("length", "shape"), [(1, 6), (3, 6), (6, 6), (3, 11)])
 def test_the_newest_event_stands_right_before_the_candidates_whatever_the_length(length, shape):
-    positions, mask = attention_pattern(2, jnp.array([length]), shape, jnp.array([1]), 3)
+    positions, is_context = token_places(2, jnp.array([length]), shape, 3)
     user, history, candidates = np.split(np.asarray(positions[0]), [2, 2 + shape])
     assert history[length - 1] == -1
     assert history[:length].tolist() == list(range(-length, 0))
     assert candidates.tolist() == [0, 0, 0]
     assert user.tolist() == [1, 2]
-    first_candidate = np.asarray(mask[0, 2 + shape])
-    assert np.flatnonzero(first_candidate).tolist() == [0, 1, *range(2, 2 + length), 2 + shape]
+    assert np.flatnonzero(is_context[0]).tolist() == [0, 1, *range(2, 2 + length)]
 
 
 def test_rmsnorm_divides_by_the_root_of_the_mean_square():
@@ -164,14 +163,15 @@ def attention(num_heads, num_kv_heads):
     layer = Attention(16, num_heads, num_kv_heads, rotary_base=100.0, dtype=jnp.float32, rngs=nnx.Rngs(0))
     rng = np.random.default_rng(1)
     x = rng.normal(size=(2, 5, 16)).astype(np.float32)
-    mask = rng.random((2, 5, 5)) < 0.6
-    mask |= np.eye(5, dtype=bool)
-    return layer, x, np.array([[0, 1, 2, 3, 4], [7, 3, 3, 0, 1]]), mask
+    is_context = np.array([[True, True, True], [True, False, True]])  # then come two candidates
+    return layer, x, np.array([[0, 1, 2, 3, 4], [7, 3, 3, 0, 1]]), is_context
 
 
 @pytest.mark.parametrize(("num_heads", "num_kv_heads"), [(4, 4), (4, 2), (4, 1)])
-def test_grouped_query_attention_equals_plain_attention_with_repeated_heads(num_heads, num_kv_heads):
-    layer, x, positions, mask = attention(num_heads, num_kv_heads)
+def test_attention_equals_a_plain_one_over_all_pairs_with_repeated_heads_and_a_mask(num_heads, num_kv_heads):
+    layer, x, positions, is_context = attention(num_heads, num_kv_heads)
+    sees = np.array([[True] * 3 + [False] * 2] * 5) | np.diag([False] * 3 + [True] * 2)
+    mask = sees & np.concatenate([is_context, np.ones((2, 2), bool)], axis=1)[:, None]
     kernels = {n: np.asarray(getattr(layer, n).kernel[...], np.float64) for n in ("query", "key", "value", "out")}
     query, key, value = (np.einsum("btd,dnh->btnh", x, kernels[n]) for n in ("query", "key", "value"))
     query, key = (np.asarray(rotate(y.astype(np.float32), positions, 100.0), np.float64) for y in (query, key))
@@ -183,14 +183,15 @@ def test_grouped_query_attention_equals_plain_attention_with_repeated_heads(num_
             weights = np.where(mask[row], np.exp(scores), 0)
             weights /= weights.sum(axis=1, keepdims=True)
             want[row] += weights @ value[row, :, shared] @ kernels["out"][head]
-    np.testing.assert_allclose(layer(x, x, positions, positions, mask), want, atol=1e-5)
+    np.testing.assert_allclose(layer(x, positions, is_context), want, atol=1e-5)
+    np.testing.assert_allclose(layer(x, positions, is_context, candidates_only=True), want[:, 3:], atol=1e-5)
 
 
 def test_attention_sees_distances_not_places():
-    layer, x, positions, mask = attention(4, 2)
-    here, there = (layer(x, x, p, p, mask) for p in (positions, positions + 40))
+    layer, x, positions, is_context = attention(4, 2)
+    here, there = (layer(x, p, is_context) for p in (positions, positions + 40))
     np.testing.assert_allclose(there, here, atol=1e-5)
-    stretched = layer(x, x, positions * 2, positions * 2, mask)
+    stretched = layer(x, positions * 2, is_context)
     assert np.abs(stretched - here).max() > 1e-3
 
 
