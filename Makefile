@@ -16,7 +16,7 @@ ARGS ?=
 KAFKA_PORT ?= 9092
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train resume test test-slow chaos unit integration multihost lint types house kafka-up kafka-down train-kafka quality bench docs lock clean
+.PHONY: help setup train resume test test-slow chaos faults unit integration multihost lint types house kafka-up kafka-down train-kafka quality bench docs lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ test-slow: setup  ## short chaos, fault and quality runs
 
 chaos: setup  ## half an hour of kills and broker restarts; CHAOS_SEED= repeats a run
 	$(PYTEST) -s -m chaos
+
+faults: setup  ## four processes through 20 random faults; FAULTS_SEED= repeats a run
+	$(PYTEST) -s -m faults
 
 unit: setup  ## tests/unit
 	$(PYTEST) -m "not slow" tests/unit

@@ -135,7 +135,9 @@ class Checkpoints:
 
     def _failure(self, error: Exception) -> CheckpointError:
         step, self._saving = self._saving, None
-        reason = " ".join(str(error).split())[:500] or type(error).__name__
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if len(reason) > 500:
+            reason = f"{reason[:150]} … {reason[-350:]}"  # the system's own words stand at the end, behind long paths
         return CheckpointError(f"step {step} could not be saved to {self._directory / str(step)}: {reason}")
 
     def _retain(self) -> None:

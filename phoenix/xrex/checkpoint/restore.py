@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
@@ -181,7 +182,7 @@ def read_tree(step_dir: Path, tree: Any, restore_args: Any) -> Any:
     """Orbax's restore of the arrays that tree (nested dicts) names; raises CheckpointError if the data is damaged."""
     handler = ocp.PyTreeCheckpointHandler()
     try:
-        return handler.restore(
+        read = handler.restore(
             epath.Path(step_dir / layout.STATE),
             args=ocp.args.PyTreeRestore(item=tree, restore_args=restore_args, partial_restore=True),
         )
@@ -190,6 +191,10 @@ def read_tree(step_dir: Path, tree: Any, restore_args: Any) -> Any:
         raise StepDamaged(f"{step_dir}: the arrays cannot be read: {reason}; resume from another step") from error
     finally:
         handler.close()
+    # What Orbax's own list of arrays does not name comes back as it was asked for, without a word.
+    if absent := [name for name, array in arrays.named(read).items() if not isinstance(array, jax.Array | np.ndarray)]:
+        raise StepDamaged(f"{step_dir}: {layout.STATE} does not name {absent[0]}; resume from another step")
+    return read
 
 
 def _refuse_differences(step_dir: Path, comparison: Comparison, anew: set[str]) -> None:

@@ -101,9 +101,9 @@ def start_distributed() -> None:
     jax.config.update("jax_enable_preemption_service", False)
     _abort_slowly()
     if index == 0:
-        _await_others(count, address, deadline, limit_s)
+        lines = _await_others(count, address, deadline, limit_s)
     else:
-        _call_process_0(index, count, address, deadline, limit_s)
+        lines = {0: _call_process_0(index, count, address, deadline, limit_s)}
     limit = threading.Timer(CONNECT_TIMEOUT_S, _give_up_connecting, (index, count, address))
     limit.daemon = True
     limit.start()
@@ -123,7 +123,7 @@ def start_distributed() -> None:
     finally:
         limit.cancel()
     if (store := _key_value_store(index)) is not None:
-        _watchdog = _Watchdog(store, index, count, address)
+        _watchdog = _Watchdog(store, index, count, address, lines)
     with _stdout_on_stderr():  # Gloo tells there who is connected
         # Gloo gives the first collective 30 s. Connect now, while all are here: later ones may wait for a slow process 0.
         gather_bytes(b"")
@@ -346,10 +346,12 @@ class _Watchdog:
 
     They use the key-value store of JAX's coordination service, which lives in process 0: whoever fails first writes its
     reason there, and each process its beats. Process 0 watches the beats of all, the others whether process 0 answers.
+    Of a process that is killed process 0 hears at once: the operating system ends the line between them.
     """
 
-    def __init__(self, store: Any, index: int, count: int, address: str):
-        self.store, self.index, self.address = store, index, address
+    def __init__(self, store: Any, index: int, count: int, address: str, lines: dict[int, socket.socket]):
+        """lines  by process: one that stays open as long as both live"""
+        self.store, self.index, self.address, self.lines = store, index, address, lines
         self.watched = range(1, count) if index == 0 else range(1)
         self.beats = 0
         """Those of ours that process 0 has noted."""
@@ -432,10 +434,14 @@ class _Watchdog:
         # JAX aborts us at once when process 0 dies, and its thread that sleeps in _abort_slowly answers no calls.
         if self.index and self.silent[0] and isinstance(_unreachable(self.address), ConnectionRefusedError):
             return RunError(_PROCESS_0_GONE)
-        gone = [process for process, looks in self.silent.items() if looks >= SILENT_BEATS]
-        if not gone:
+        gone = [process for process, line in self.lines.items() if self.index == 0 and not _is_open(line)]
+        silent = [process for process, looks in self.silent.items() if looks >= SILENT_BEATS]
+        if gone:
+            error = RunError(f"{_who(gone)} gone without a word: {_HINT}")
+        elif silent:
+            error = RunError(f"{_who(silent)} not answered for {SILENT_BEATS * BEAT_S:.0f} s: {_HINT}")
+        else:
             return None
-        error = RunError(f"{_who(gone)} not answered for {SILENT_BEATS * BEAT_S:.0f} s: {_HINT}")
         if self.index:
             return error
         with contextlib.suppress(Exception):
@@ -498,10 +504,11 @@ def _abort_slowly() -> None:
     libc.signal(signal.SIGABRT, ctypes.cast(libc.sleep, ctypes.c_void_p))
 
 
-def _await_others(count: int, address: str, deadline: float, limit_s: int) -> None:
+def _await_others(count: int, address: str, deadline: float, limit_s: int) -> dict[int, socket.socket]:
     """Process 0: note who calls, and tell all once nobody is missing. Else raise RunError, as they do, naming who is.
 
-    It listens where JAX's service will in a moment: that one names nobody, and aborts all.
+    Returns the lines to them, which stay open. It listens where JAX's service will in a moment: that one names nobody,
+    and aborts all.
     """
     here: dict[int, socket.socket] = {}
     with _listening(address) as door:
@@ -515,9 +522,11 @@ def _await_others(count: int, address: str, deadline: float, limit_s: int) -> No
     for line in here.values():
         with contextlib.suppress(OSError):
             line.sendall(_JOIN + (words.encode() or _ALL_HERE))
-        line.close()
+        if missing:
+            line.close()
     if missing:
         raise RunError(words)
+    return here
 
 
 def _let_in(caller: socket.socket, here: dict[int, socket.socket], count: int) -> None:
@@ -545,24 +554,52 @@ def _is_there(line: socket.socket) -> bool:
         return False
 
 
-def _call_process_0(index: int, count: int, address: str, deadline: float, limit_s: int) -> None:
-    """Another process: call process 0 until it answers that all are there; raise RunError with its words otherwise."""
+def _call_process_0(index: int, count: int, address: str, deadline: float, limit_s: int) -> socket.socket:
+    """Another process: call process 0 until it answers that all are there; raise RunError with its words otherwise.
+
+    Returns the line to it, which stays open.
+    """
     answer, why = b"", "no answer"
-    while not answer and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
         try:
-            with socket.create_connection(_host_and_port(address), timeout=BEAT_S) as line:
+            line = socket.create_connection(_host_and_port(address), timeout=BEAT_S)
+            try:
                 line.sendall(_JOIN + b"%d %d" % (index, count))
                 line.settimeout(SILENT_BEATS * BEAT_S)
-                answer = b"".join(iter(lambda: line.recv(4096), b"")).partition(_JOIN)[2]
+                answer = _answer(line)
+            finally:
+                if answer != _ALL_HERE:
+                    line.close()
         except OSError as error:
             why = error
-        if not answer:
-            time.sleep(0.1)
+        else:
+            if answer == _ALL_HERE:
+                return line
+        if answer:
+            break
+        time.sleep(0.1)
     if not answer:
         gone = f"process 0 has not come to {address} within {limit_s} s ({why}), or has given up to wait for another"
         raise RunError(f"{gone}: {_JOIN_HINT}")
-    if answer != _ALL_HERE:
-        raise RunError(answer.decode())
+    raise RunError(answer.decode())
+
+
+def _answer(line: socket.socket) -> bytes:
+    """What process 0 says behind _JOIN; empty if it goes before."""
+    heard = b""
+    while not heard.endswith(_JOIN + _ALL_HERE) and (more := line.recv(4096)):
+        heard += more
+    return heard.partition(_JOIN)[2]
+
+
+def _is_open(line: socket.socket) -> bool:
+    """Whether the process at the other end lives, as far as the network tells; it never says anything."""
+    try:
+        return line.recv(1, socket.MSG_DONTWAIT) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 def _listening(address: str) -> socket.socket:
