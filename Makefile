@@ -51,7 +51,7 @@ test-slow: setup  ## short chaos, fault and quality runs
 chaos: setup  ## half an hour of kills and broker restarts; CHAOS_SEED= repeats a run
 	$(PYTEST) -s -m chaos
 
-faults: setup  ## four processes through 20 random faults; FAULTS_SEED= repeats a run
+faults: setup  ## 20 random faults of four processes (FAULTS_SEED= repeats them), restores over topologies
 	$(PYTEST) -s -m faults
 
 unit: setup  ## tests/unit

@@ -1,6 +1,6 @@
 """What some processes and devices have saved, any others restore: values equal bit for bit, positions and progress too.
 
-`pytest -s` prints the table of docs/operations.md.
+A part of `make faults`, which prints the table of docs/operations.md.
 """
 
 import json
@@ -18,7 +18,12 @@ from runs import QUICKSTART, ROOT, SMALL, run, summary
 from xrex.checkpoint.digest import digest
 from xrex.data.log.directory import DirectoryTopicWriter
 
-pytestmark = [pytest.mark.multihost, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.multihost,
+    pytest.mark.faults,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif("'faults' not in config.option.markexpr", reason="takes long: make faults"),
+]
 
 TOPOLOGIES = {"1×1": (1, 1), "1×4": (1, 4), "2×2": (2, 2), "4×1": (4, 1), "2×1": (2, 1)}
 """Processes and devices of each."""

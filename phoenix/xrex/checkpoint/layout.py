@@ -125,6 +125,16 @@ def newest_step(checkpoints_dir: Path, say: Say) -> Path | None:
     return None
 
 
+def unfinished_saves(checkpoints_dir: Path, newer_than: int) -> list[Path]:
+    """Temporary folders of later steps: in a run that nobody trains, what a killed save has left."""
+    found = {
+        name: name.removesuffix(TEMPORARY_SUFFIX) for name in _names(checkpoints_dir) if name.endswith(TEMPORARY_SUFFIX)
+    }
+    return [
+        checkpoints_dir / name for name, step in sorted(found.items()) if step.isdecimal() and int(step) > newer_than
+    ]
+
+
 def resolve(path: str | Path, say: Say = say_on_stderr) -> Path:
     """The complete step that `--checkpoint` means: a step folder, a checkpoints folder or a run folder.
 

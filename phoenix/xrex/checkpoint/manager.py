@@ -3,6 +3,7 @@
 import logging
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ class Checkpoints:
         self._config = config
         # Orbax logs a traceback of a failed save; ours is one line, and carries Orbax's as its cause.
         logging.getLogger("absl").addFilter(_not_of_orbax)
+        _let_late_failures_be()
         self._saving: int | None = None
         self._snapshot: dict[str, jax.Array] | None = None
         self._refill = jax.jit(
@@ -158,12 +160,26 @@ class Checkpoints:
         for path in self._directory.iterdir():
             if path.name.endswith((layout.TEMPORARY_SUFFIX, layout.DELETED_SUFFIX)) and path.is_dir():
                 shutil.rmtree(path)
-        for step, missing in layout.incomplete_steps(self._directory).items():
+        for step in layout.incomplete_steps(self._directory):
             aside = self._directory / f"{step}{layout.INCOMPLETE_SUFFIX}"
             if aside.exists():
                 shutil.rmtree(aside)
             self._path(step).rename(aside)
-            say(f"{self._path(step)} is incomplete ({', '.join(missing[:3])}): moved aside to {aside.name}")
+            say(f"{self._path(step)}: moved aside to {aside.name}")
+
+
+def _let_late_failures_be() -> None:
+    """Writes that fail in TensorStore after the first failure report to an event loop that has ended: no stack trace of it.
+
+    Nobody waits for them any more; the first one is the reason that is told.
+    """
+    before = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if not (isinstance(unraisable.exc_value, RuntimeError) and str(unraisable.exc_value) == "Event loop is closed"):
+            before(unraisable)
+
+    sys.unraisablehook = hook
 
 
 def _not_of_orbax(record: logging.LogRecord) -> bool:

@@ -24,8 +24,8 @@ def splitmix64(x: np.ndarray) -> np.ndarray:
 
 
 def outside_table(ids: np.ndarray, table: TableSpec) -> np.ndarray:
-    """bool[...]: which int64 ids are no row of a directly indexed table."""
-    return (ids < 0) | (ids >= table.num_embeddings)
+    """bool[...]: which int64 ids have no row of their own in a directly indexed table; with oov = row nobody owns the last."""
+    return (ids < 0) | (ids >= table.num_embeddings - (table.oov == "row"))
 
 
 def rows_of(ids: np.ndarray, table: TableSpec) -> np.ndarray:

@@ -30,7 +30,8 @@ class TableSpec(Config):
     vector is the sum of those rows. Empty: directly indexed, an id is its own row number."""
 
     oov: Literal["hash", "row", "error"] = field(default="error")
-    """A directly indexed id outside 0..num_embeddings-1: `hash` it (splitmix64, salt 0), use the last `row`, or a bad record."""
+    """A directly indexed id outside 0..num_embeddings-1: `hash` it (splitmix64, salt 0), use the last `row`, which is then
+    no id's own (ids are 0..num_embeddings-2), or a bad record."""
 
     @property
     def num_hashes(self) -> int:

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from xrex.data.featurize import example_batch
+from xrex.errors import RunError
 from xrex.schema.specs import STORED_ROWS_MULTIPLE
 from xrex.sharding.mesh import over_rows
 from xrex.train.config import TrainerConfig
@@ -65,6 +66,29 @@ def plan_memory(config: TrainerConfig) -> MemoryPlan:
         "copy that a save writes from": _bytes(state),
     }
     return MemoryPlan(mesh.size, jax.devices()[0].device_kind, uses, _growth(program))
+
+
+def refuse_too_large(program: Program) -> None:
+    """Before a table is made: raise RunError, naming the largest, if the tables alone are more than the devices hold.
+
+    A row takes its numbers and its accumulator; what else a run needs is not counted, see plan_memory.
+    """
+    needed = {t: t.stored_rows * 4 * (t.embedding_dim + 1) for arena in program.arenas for t in arena.tables}
+    total, held = sum(needed.values()), program.mesh.size * device_memory_bytes()
+    if total <= held:
+        return
+    worst = max(needed, key=lambda table: needed[table])
+    raise RunError(
+        f"table '{worst.name}': {worst.num_embeddings:,} rows of {worst.embedding_dim} numbers need "
+        f"{needed[worst] / 1e9:,.1f} GB, all tables {total / 1e9:,.1f} GB, and the devices hold {held / 1e9:,.1f} GB "
+        "together: give it fewer rows, or use more devices (xrex plan CONFIG shows what fits)"
+    )
+
+
+def device_memory_bytes() -> int:
+    """Memory of one device; of a CPU's, an equal share of the machine's."""
+    limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    return limit or host_memory_bytes() // jax.local_device_count()
 
 
 def host_memory_bytes() -> int:

@@ -28,6 +28,7 @@ from xrex.schema.positions import TopicPositions
 from xrex.sharding.mesh import make_mesh
 from xrex.train.config import TrainerConfig
 from xrex.train.loop import Loop
+from xrex.train.memory import refuse_too_large
 from xrex.train.progress import Progress, merge_json
 from xrex.train.reporting import Reporter, closing_lines, write_failure
 from xrex.train.restored import check_optimizer, grown_tables, take_over
@@ -52,6 +53,7 @@ def run(config: TrainerConfig, plan: Plan | None, plan_again: Callable[[], Plan]
             compile_once(Path(begun["run_dir"]))
             agree("table kernel", "native" if uses_kernel(config.mesh) else "xla")
             program = build_program(config, mesh)
+            refuse_too_large(program)
             state, begun = restored_state(program, begun, plan_again)
             loop = build_loop(config, program, state, begun, held)
             status = loop.run(stop)
@@ -162,7 +164,9 @@ def fix_start(plan: Plan) -> dict[str, Any]:
             drop_after(path, -1 if own_step is None else int(own_step.name))
     for partition, at in sorted(topic.partitions.items()):
         end = "" if at.end_offset is None else f", to offset {at.end_offset}"
-        print(f"{topic.topic} partition {partition}: from offset {at.offset} row {at.row}{end}", flush=True)
+        # data.assignment.partitions_of deals them in turn
+        reader = f", read by process {partition % process_count()}" if process_count() > 1 else ""
+        print(f"{topic.topic} partition {partition}: from offset {at.offset} row {at.row}{end}{reader}", flush=True)
     return {
         "run_dir": str(run_dir.absolute()),
         "restore_from": None if plan.restore_from is None else str(plan.restore_from),

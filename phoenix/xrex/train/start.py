@@ -216,7 +216,11 @@ def plan_restart(options: Options, run_dir: Path) -> Plan:
     _refuse_forbidden(judged, _remedy(judged, options, run_dir))
     config = _trainer_config(judged.config)
     _check_places(config, None)
-    restore_from = layout.newest_step(layout.open_path(run_dir) / layout.CHECKPOINTS, notes.append)
+    checkpoints = layout.open_path(run_dir) / layout.CHECKPOINTS
+    restore_from = layout.newest_step(checkpoints, notes.append)
+    if restore_from is not None:
+        for save in layout.unfinished_saves(checkpoints, newer_than=int(restore_from.name)):
+            notes.append(f"{save} is an unfinished save: step {restore_from.name} is used instead")
     if restore_from is None and run.parent is not None:
         restore_from = layout.resolve(run.parent.step_path, notes.append)
     origins = provenance(config, file=mapping, overridden=overridden)

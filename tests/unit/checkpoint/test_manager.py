@@ -130,7 +130,7 @@ def test_a_damaged_step_is_moved_aside_with_one_line_and_its_number_saved_again(
     said = []
     again = Checkpoints(folder, CheckpointConfig(), merge_progress=sum_examples)
     again.prepare(say=said.append)
-    assert said == [f"{folder}/30 is incomplete (no config.json): moved aside to 30.incomplete"]
+    assert said == [f"{folder}/30: moved aside to 30.incomplete"]
     again.save(30, state_at(30), positions=positions_at(30), progress={"examples": 1}, files=FILES)
     again.close()
     assert layout.complete_steps(folder) == [30]
