@@ -161,7 +161,8 @@ def resolve(path: str | Path, say: Say = say_on_stderr) -> Path:
 def open_path(path: str | Path) -> Any:
     """The path to call exists(), read_bytes() and so on upon: a resolved `Path`, or an epath for a URL.
 
-    Raises ConfigError for a store that is none of those that can be read, or whose package is not installed.
+    Raises ConfigError for a store that is none of those that can be read, or whose package is not installed, CheckpointError for
+    one that does not answer or lets nobody in.
     """
     scheme, is_url, _ = str(path).partition("://")
     if not is_url:
@@ -174,9 +175,27 @@ def open_path(path: str | Path) -> Any:
     client = _CLIENTS[scheme]
     if find_spec(client) is None and find_spec("tensorflow") is None:
         raise ConfigError(f"checkpoint {named}: {scheme}:// needs {client}: .venv/bin/pip install {client}")
-    from etils import epath  # a tenth of a second that only a remote path should cost
+    return _reached(str(path), scheme)
 
-    return epath.Path(str(path))
+
+def _reached(path: str, scheme: str) -> Any:
+    """The epath of a URL, once its store has answered: later errors are then no matter of address or credentials."""
+    from etils import epath  # a tenth of a second that only a remote path should cost
+    from fsspec.config import conf
+
+    # No listing is kept, or a step that is saved later would never be seen.
+    conf.setdefault(scheme, {}).setdefault("use_listings_cache", False)
+    os.environ.setdefault("AWS_MAX_ATTEMPTS", "2")  # s3fs takes it five times: a silent store would cost seven minutes
+    place = epath.Path(path)
+    try:
+        place.exists()
+    except Exception as error:  # those of the stores' clients have no class in common
+        reason = _without_credentials(" ".join(str(error).split()))[:300]
+        raise CheckpointError(
+            f"checkpoint {_without_credentials(path)}: the store gives no access: {reason}; check its address, the credentials "
+            "and the network"
+        ) from None
+    return place
 
 
 def move_damaged_aside(step_dir: Path) -> Path:

@@ -13,7 +13,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from xrex.checkpoint import arrays, layout, positions
+from xrex.checkpoint import arrays, layout, object_store, positions
 from xrex.errors import CheckpointError, StepDamaged
 from xrex.schema.positions import TopicPositions
 
@@ -180,12 +180,15 @@ def check_arrays(step_dir: Path, read: Iterable[tuple[str, Any]]) -> int:
 
 def read_tree(step_dir: Path, tree: Any, restore_args: Any) -> Any:
     """Orbax's restore of the arrays that tree (nested dicts) names; raises CheckpointError if the data is damaged."""
+    state = epath.Path(step_dir / layout.STATE)
     handler = ocp.PyTreeCheckpointHandler()
     try:
-        read = handler.restore(
-            epath.Path(step_dir / layout.STATE),
-            args=ocp.args.PyTreeRestore(item=tree, restore_args=restore_args, partial_restore=True),
-        )
+        if str(state).startswith(object_store.SCHEME):
+            read = object_store.read_tree(str(state), tree, restore_args)
+        else:
+            read = handler.restore(
+                state, args=ocp.args.PyTreeRestore(item=tree, restore_args=restore_args, partial_restore=True)
+            )
     except (OSError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())[:500]
         raise StepDamaged(f"{step_dir}: the arrays cannot be read: {reason}; resume from another step") from error
