@@ -45,7 +45,18 @@ def taken_over(trainer, step_dir, fresh=(), grown_from=None):
 ONE, TWO, DEALT = "mesh.num_devices=1", "mesh.num_devices=2", "mesh.num_devices=4 mesh.dense_weights=sharded"
 
 
-@pytest.mark.parametrize(("there", "here"), [(ONE, DEALT), (DEALT, ONE), (DEALT, TWO), (TWO, ONE)])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        pytest.param(DEALT, ONE),
+        pytest.param(ONE, DEALT, marks=SLOW),
+        pytest.param(DEALT, TWO, marks=SLOW),
+        pytest.param(TWO, ONE, marks=SLOW),
+    ],
+)
 def test_every_array_is_equal_wherever_it_was_saved_and_wherever_it_is_restored(there, here, tmp_path):
     trainer = Trainer(config(*there.split()))
     step_dir = saved(trainer, tmp_path)
@@ -61,7 +72,7 @@ def with_categories(rows, *overrides):
     return apply_overrides(TrainerConfig.from_json({**given, "dataset": {**given["dataset"], "tables": tables}}), ())
 
 
-@pytest.mark.parametrize("num_devices", [1, 4])
+@pytest.mark.parametrize("num_devices", [1, pytest.param(4, marks=SLOW)])
 def test_a_table_that_grew_keeps_its_rows_and_accumulators(num_devices, tmp_path):
     before = Trainer(config())
     step_dir = saved(before, tmp_path)
@@ -108,6 +119,7 @@ def test_another_optimizer_is_refused_by_name_unless_its_state_begins_anew(tmp_p
     assert [line.split(":")[0] for line in report[1:]] == ["begun anew", "left in the checkpoint"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["clip_norm=1.0", "weight_decay=0.1"])
 def test_clipping_and_weight_decay_have_no_state_that_could_not_fit(change, tmp_path):
     trainer = Trainer(config())

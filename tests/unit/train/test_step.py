@@ -325,7 +325,8 @@ def exchanged_bytes(num_items: int, dense_weights: str) -> int:
     return sum(BYTES[kind] * math.prod(int(n) for n in dims.split(",") if n) for kind, dims in arrays)
 
 
-@pytest.mark.parametrize("dense_weights", ["replicated", pytest.param("sharded", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("dense_weights", ["replicated", "sharded"])
 def test_what_devices_exchange_in_a_step_does_not_grow_with_the_table(dense_weights):
     small, large = exchanged_bytes(100_000, dense_weights), exchanged_bytes(10_000_000, dense_weights)
     assert small > 0
