@@ -86,8 +86,8 @@ def ended_as(process: subprocess.Popen) -> Ended:
 
 def stopped(running: dict[int, subprocess.Popen]) -> bool:
     """Whether the one that is left is stopped by a signal."""
-    left = next(process for process in running.values() if process.poll() is None)
-    return Path(f"/proc/{left.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    left = next((process for process in running.values() if process.poll() is None), None)
+    return left is not None and Path(f"/proc/{left.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 @pytest.mark.parametrize("where", ["in a collective", "asleep"])
