@@ -143,6 +143,7 @@ def test_a_checkpoint_folder_that_cannot_be_written_ends_the_run_before_its_firs
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_save_that_fails_ends_the_run_and_names_step_path_and_reason(small, tmp_path):
     run_dir = tmp_path / "run"
     train(*small, "--run-dir", run_dir, "trainer.max_steps=15")

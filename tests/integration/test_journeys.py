@@ -91,6 +91,7 @@ def test_the_config_in_the_newest_checkpoint_is_byte_equal_to_the_runs(child, wh
         assert xrex("config", "show", run_dir).stdout.encode() == config
 
 
+@pytest.mark.slow
 def test_a_childs_own_command_goes_on_with_it_also_without_its_parent(child, whole_run, tmp_path):
     run_dir = tmp_path / "run"
     shutil.copytree(child[0], run_dir)
@@ -196,6 +197,7 @@ def test_a_child_that_may_not_be_is_refused_and_leaves_nothing(whole_run, tmp_pa
     assert contents(whole_run) == before
 
 
+@pytest.mark.slow
 def test_the_topic_follows_the_checkpoint_where_the_file_says_otherwise(whole_run, small_log, tmp_path):
     path = tmp_path / "experiment.yaml"
     path.write_text(QUICKSTART.read_text().replace("topic_name: engagements", "topic_name: views"))
@@ -226,6 +228,7 @@ def test_a_second_trainer_on_a_run_folder_is_refused(copy):
 # A restart
 
 
+@pytest.mark.slow
 def test_lines_above_the_restored_step_are_dropped_and_the_run_ends_as_if_never_stopped(copy, whole_run, small):
     assert steps_of(copy / "metrics.jsonl")[-1] == 80
     done = train(*small, "--run-dir", copy)  # the whole command of the first start
@@ -237,6 +240,7 @@ def test_lines_above_the_restored_step_are_dropped_and_the_run_ends_as_if_never_
     assert digest(copy) == digest(whole_run)
 
 
+@pytest.mark.slow
 def test_a_relative_run_folder_goes_on(copy, whole_run):
     done = train("--run-dir", "run", cwd=copy.parent)
     assert "run folder  run\n" in done.stdout
@@ -296,6 +300,7 @@ def test_another_checkpoint_or_a_new_start_at_are_refused_at_a_restart(copy):
     assert contents(copy) == before
 
 
+@pytest.mark.slow
 def test_start_at_repeated_unchanged_is_one_line(small, tmp_path):
     arguments = (*small, "--start-at", "latest", "--run-dir", tmp_path / "run")
     first = train(*arguments)
@@ -305,6 +310,7 @@ def test_start_at_repeated_unchanged_is_one_line(small, tmp_path):
     assert f"--start-at latest: {tmp_path}/run has begun already, its own positions are used" in again
 
 
+@pytest.mark.slow
 def test_a_first_save_that_was_cut_short_means_to_start_again(copy, whole_run):
     for step in (copy / "checkpoints").iterdir():
         shutil.rmtree(step)

@@ -23,6 +23,7 @@ def test_every_row_is_trained_exactly_once(whole_run, small_log):
     assert len(rows) == len(set(rows)) == 4000 == summary(whole_run)["examples_trained"]
 
 
+@pytest.mark.slow
 def test_a_run_stopped_by_sigterm_saves_and_a_restart_ends_bit_equal(small, whole_run, tmp_path):
     run_dir = tmp_path / "run"
     # A save every other step slows the run down, so that the signal falls in its middle.
