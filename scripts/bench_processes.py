@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 QUICKSTART = ROOT / "configs" / "quickstart.yaml"
-STEPS, FIRST, BATCH = 240, 40, 128
+STEPS, FIRST, BATCH = 120, 40, 128
 """Steps of a run, and those before the first line that counts: compilation is among them."""
 HEAVY = (
     f"trainer.global_batch_size={BATCH}",
