@@ -1,16 +1,17 @@
 """docs/errors.md has every message of a config error, and each is what the operator really reads."""
 
-import importlib
 import json
 import re
-import sys
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import typer
 
+import error_pages
 from config_runs import ENVIRONMENT, START, small_config, write_step
+from error_pages import error_messages, error_page
 from xai_configlib import ConfigError, SecretRef, apply_overrides, load_text
 from xrex.checkpoint import layout
 from xrex.cli.main import app
@@ -23,11 +24,8 @@ from xrex.train.start import Options, plan
 from xrex.utils.metadata import Run
 from xrex.utils.utils import start_distributed
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "scripts"))
-error_messages, error_page = map(importlib.import_module, ("error_messages", "error_page"))
-
 CATALOGUE = error_page.read_catalogue(error_page.CATALOGUE.read_text("utf-8"))
+nearest = partial(error_pages.nearest, catalogue=CATALOGUE)
 
 
 def test_the_page_has_every_message_of_the_code_and_no_other():
@@ -222,14 +220,6 @@ def test_a_wrong_number_of_processes_is_found_on_the_page(count, most, monkeypat
     with pytest.raises(ConfigError) as caught:
         start_distributed()
     assert nearest(str(caught.value)) == "<variable> = <text>: give a whole number from <least>" + " to <most>" * most
-
-
-def nearest(message: str) -> str:
-    """Of the page's messages that the line may be, the one that leaves the least to its placeholders."""
-    matches = {template: error_messages.pattern(template).match(message) for template in CATALOGUE.messages()}
-    found = {template: len("".join(match.groups())) for template, match in matches.items() if match}
-    assert found, f"not on the page: {message}"
-    return min(found, key=found.__getitem__)
 
 
 # How messages are found in the code

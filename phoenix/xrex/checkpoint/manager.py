@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,7 @@ class Checkpoints:
             say(f"{self._path(step)}: moved aside to {aside.name}")
 
 
+@cache  # one hook a process
 def _let_late_failures_be() -> None:
     """Writes that fail in TensorStore after the first failure report to an event loop that has ended: no stack trace of it.
 

@@ -133,18 +133,17 @@ def select(step_dir: Path, target: Any, fresh: Sequence[str] = ()) -> Selection:
 def restore_state(
     step_dir: Path,
     target: Any,
-    *,
-    fresh: Sequence[str] = (),
+    chosen: Selection | None = None,
     make: Callable[[tuple[str, ...]], dict[str, jax.Array]] = lambda names: {},
 ) -> Any:
     """The step's arrays as a pytree like target, placed by target's shardings. Every process calls it.
 
     target  pytree of jax.ShapeDtypeStruct, each with a sharding
-    fresh   patterns of arrays that are not taken from the step, see `select`
-    make    names -> those arrays, as they are before the first step
+    chosen  what `select` has chosen for this target; None: every array is taken
+    make    names -> the others, as they are before the first step
     Raises CheckpointError as `select` does, StepDamaged if an array is not what was saved.
     """
-    chosen, wanted = select(step_dir, target, fresh), arrays.named(target)
+    chosen, wanted = chosen or select(step_dir, target), arrays.named(target)
     tree = arrays.nested({name: wanted[name] for name in chosen.loaded})
     restored = arrays.named(read_tree(step_dir, tree, ocp.checkpoint_utils.construct_restore_args(tree)))
     check_arrays(step_dir, restored.items())

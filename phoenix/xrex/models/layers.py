@@ -58,14 +58,12 @@ class Attention(nnx.Module):
         key = rotate(self.key(tokens_BTD), positions_BT, self.rotary_base)
         value = self.value(tokens_BTD)
         context, own = (key[:, :num_context], value[:, :num_context]), (key[:, num_context:], value[:, num_context:])
-        asking, asking_positions = tokens_BTD, positions_BT
+        first = num_context if candidates_only else 0
+        query = rotate(self.query(tokens_BTD[:, first:]), positions_BT[:, first:], self.rotary_base)
+        of_candidates = attend_to_context_and_oneself(query[:, num_context - first :], *context, *own, is_context_BS)
         if candidates_only:
-            asking, asking_positions = tokens_BTD[:, num_context:], positions_BT[:, num_context:]
-        query = rotate(self.query(asking), asking_positions, self.rotary_base)
-        if candidates_only:
-            return self.out(attend_to_context_and_oneself(query, *context, *own, is_context_BS))
+            return self.out(of_candidates)
         of_context = jax.nn.dot_product_attention(query[:, :num_context], *context, mask=is_context_BS[:, None, None])
-        of_candidates = attend_to_context_and_oneself(query[:, num_context:], *context, *own, is_context_BS)
         return self.out(jnp.concatenate([of_context, of_candidates], axis=1))
 
 

@@ -11,6 +11,11 @@ STORED_ROWS_MULTIPLE = 1_024
 """Tables are stored with their row count rounded up to this, on every topology; the device count must divide it."""
 
 
+def rounded_up(rows: int) -> int:
+    """Rows that are stored for so many logical ones."""
+    return -(-rows // STORED_ROWS_MULTIPLE) * STORED_ROWS_MULTIPLE
+
+
 @configclass(policy="must_match")
 class TableSpec(Config):
     """An embedding table: how many rows, how wide, and how an id finds its rows."""
@@ -41,7 +46,7 @@ class TableSpec(Config):
     @property
     def stored_rows(self) -> int:
         """num_embeddings rounded up to a multiple of 1,024."""
-        return -(-self.num_embeddings // STORED_ROWS_MULTIPLE) * STORED_ROWS_MULTIPLE
+        return rounded_up(self.num_embeddings)
 
     def cannot_continue(self, before: "TableSpec") -> str | None:
         """Why this table cannot take over the rows of `before`, the same table of a checkpoint; None: it can."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from xrex.data.featurize import example_batch
 from xrex.errors import RunError
-from xrex.schema.specs import STORED_ROWS_MULTIPLE
+from xrex.schema.specs import STORED_ROWS_MULTIPLE, TableSpec, rounded_up
 from xrex.sharding.mesh import over_rows
 from xrex.train.config import TrainerConfig
 from xrex.train.setup import Program, build_program
@@ -43,7 +43,7 @@ class Growth:
     def largest(self, free_bytes: int) -> int:
         """Its rows once `free_bytes` over all devices are used up by it, in whole multiples of 1,024; 0: it does not fit."""
         more = free_bytes // self.bytes_per_row // STORED_ROWS_MULTIPLE * STORED_ROWS_MULTIPLE
-        return max(0, _stored(self.rows_now) + more)
+        return max(0, rounded_up(self.rows_now) + more)
 
 
 def plan_memory(config: TrainerConfig) -> MemoryPlan:
@@ -73,7 +73,7 @@ def refuse_too_large(program: Program) -> None:
 
     A row takes its numbers and its accumulator; what else a run needs is not counted, see plan_memory.
     """
-    needed = {t: t.stored_rows * 4 * (t.embedding_dim + 1) for arena in program.arenas for t in arena.tables}
+    needed = {t: t.stored_rows * _row_bytes(t) for arena in program.arenas for t in arena.tables}
     total, held = sum(needed.values()), program.mesh.size * device_memory_bytes()
     if total <= held:
         return
@@ -115,9 +115,9 @@ def _growth(program: Program) -> Growth | None:
         return None
     widest = max(tables, key=lambda table: table.stored_rows * table.embedding_dim)
     scratch_grows = any(program.scratch_target[a.name].shape[0] == a.stored_rows for a in program.arenas)
-    row, accumulator, cell = 4 * widest.embedding_dim, 4, 4 * scratch_grows
-    return Growth(widest.name, widest.num_embeddings, 2 * (row + accumulator) + cell)
+    return Growth(widest.name, widest.num_embeddings, 2 * _row_bytes(widest) + 4 * scratch_grows)
 
 
-def _stored(rows: int) -> int:
-    return -(-rows // STORED_ROWS_MULTIPLE) * STORED_ROWS_MULTIPLE
+def _row_bytes(table: TableSpec) -> int:
+    """Of a row's numbers and its accumulator."""
+    return 4 * (table.embedding_dim + 1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,10 @@ def grown_tables(config: TrainerConfig, before: TrainerConfig) -> dict[str, int]
 def check_optimizer(step_dir: Path, config: TrainerConfig, before: TrainerConfig, fresh: Sequence[str]) -> None:
     """Raise CheckpointError where another dense optimizer wrote the step, and its state is not begun anew."""
     ours, theirs = config.optimizer.dense.algorithm, before.optimizer.dense.algorithm
-    if ours != theirs and not any(pattern.startswith("dense_optimizer") for pattern in fresh):
+    begins_anew = any(
+        pattern.startswith("dense_optimizer") or fnmatchcase("dense_optimizer/", pattern) for pattern in fresh
+    )
+    if ours != theirs and not begins_anew:
         raise CheckpointError(
             f"{step_dir}: its optimizer is {theirs}, this run's is {ours} (optimizer.dense.algorithm), whose state is another: "
             "--fresh 'dense_optimizer/*' keeps weights, tables and positions and begins the optimizer's state anew"
@@ -53,7 +57,7 @@ def take_over(
     smaller = {arena.name: _earlier(arena, grown_from) for arena in program.arenas}
     target = _with_rows(program.state_target, {name: arena.stored_rows for name, arena in smaller.items()})
     chosen = select(step_dir, target, fresh)
-    state = restore_state(step_dir, target, fresh=fresh, make=program.fresh_arrays)
+    state = restore_state(step_dir, target, chosen, make=program.fresh_arrays)
     for arena in program.arenas:
         before = smaller[arena.name]
         for kind, part in (("tables", state.tables), ("slots", state.slots)):

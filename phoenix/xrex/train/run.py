@@ -16,6 +16,7 @@ from xrex.checkpoint import layout, positions
 from xrex.checkpoint.manager import Checkpoints
 from xrex.checkpoint.restore import StepFiles, read_files
 from xrex.data import places
+from xrex.data.assignment import reader_of
 from xrex.data.batching import BAD_RECORD
 from xrex.data.dataset import LOST_OFFSET, Resumed, check_positions, start_positions
 from xrex.data.log.open import commit_positions
@@ -32,7 +33,7 @@ from xrex.train.memory import refuse_too_large
 from xrex.train.progress import Progress, merge_json
 from xrex.train.reporting import Reporter, closing_lines, write_failure
 from xrex.train.restored import check_optimizer, grown_tables, take_over
-from xrex.train.setup import Program, build_program, open_stream, uses_kernel
+from xrex.train.setup import Program, build_program, open_stream, table_kernel
 from xrex.train.signals import StopRequest, stop_on_signals
 from xrex.train.start import Plan, command_line, read_checkpoint_config
 from xrex.train.state import TrainState
@@ -51,7 +52,7 @@ def run(config: TrainerConfig, plan: Plan | None, plan_again: Callable[[], Plan]
         begun = from_process_zero(lambda: begin(plan, held, plan_again) if plan else {})
         with first_cause(), machine_errors_in_words(Path(begun["run_dir"])):
             compile_once(Path(begun["run_dir"]))
-            agree("table kernel", "native" if uses_kernel(config.mesh) else "xla")
+            agree("table kernel", table_kernel(config.mesh))
             program = build_program(config, mesh)
             refuse_too_large(program)
             state, begun = restored_state(program, begun, plan_again)
@@ -164,8 +165,7 @@ def fix_start(plan: Plan) -> dict[str, Any]:
             drop_after(path, -1 if own_step is None else int(own_step.name))
     for partition, at in sorted(topic.partitions.items()):
         end = "" if at.end_offset is None else f", to offset {at.end_offset}"
-        # data.assignment.partitions_of deals them in turn
-        reader = f", read by process {partition % process_count()}" if process_count() > 1 else ""
+        reader = f", read by process {reader_of(partition, process_count())}" if process_count() > 1 else ""
         print(f"{topic.topic} partition {partition}: from offset {at.offset} row {at.row}{end}{reader}", flush=True)
     return {
         "run_dir": str(run_dir.absolute()),
@@ -213,8 +213,7 @@ def first_positions(plan: Plan, saved: StepFiles | None) -> Resumed:
 def run_record(plan: Plan, topic: TopicPositions) -> Run:
     """run.json of this start."""
     devices = jax.devices()
-    kernel = "native" if uses_kernel(plan.config.mesh) else "xla"
-    on = f"{len(devices)} x {devices[0].device_kind}, tables by {kernel}"
+    on = f"{len(devices)} x {devices[0].device_kind}, tables by {table_kernel(plan.config.mesh)}"
     environment = Environment.here(devices=on, hosts=process_count())
     rows = plan.reconciliation.rows if plan.reconciliation else ()
     start = Start(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -67,7 +68,11 @@ class Program:
 def build_program(config: TrainerConfig, mesh: Mesh | None = None) -> Program:
     """Model, optimizers and step, on a mesh that has been made already or on the config's."""
     mesh = mesh or make_mesh(config.mesh, config.trainer.global_batch_size)
-    inputs, optimizer_config, by_kernel = model_inputs(config.dataset), config.optimizer, uses_kernel(config.mesh)
+    inputs, optimizer_config, by_kernel = (
+        model_inputs(config.dataset),
+        config.optimizer,
+        table_kernel(config.mesh) == "native",
+    )
     looked_up = arenas(inputs)
     # Its shapes alone: no weight is made before the state is, and there each device makes its share.
     _, merge = split_model(nnx.eval_shape(lambda: ranker(config, inputs)))
@@ -109,14 +114,14 @@ def build_program(config: TrainerConfig, mesh: Mesh | None = None) -> Program:
     return Program(mesh, looked_up, step, jax.jit(fresh, out_shardings=shardings), fresh_arrays, target, scratch)
 
 
-def uses_kernel(config: MeshConfig) -> bool:
-    """Whether the native kernel reads and updates tables, on this process's devices; raises RunError if it must but cannot."""
+def table_kernel(config: MeshConfig) -> Literal["native", "xla"]:
+    """What reads and updates tables on this process's devices. Raises RunError if it must be the native kernel and cannot."""
     if config.table_kernel == "xla" or (config.table_kernel == "auto" and jax.default_backend() != "cpu"):
-        return False
+        return "xla"
     why = native.why_unavailable() if jax.default_backend() == "cpu" else "the devices are no CPUs"
     if why and config.table_kernel == "native":
         raise RunError(f"mesh.table_kernel = 'native': {why}; or set mesh.table_kernel=auto")
-    return not why
+    return "xla" if why else "native"
 
 
 def ranker(config: TrainerConfig, inputs: ModelInputs) -> Ranker:

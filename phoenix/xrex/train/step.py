@@ -48,10 +48,10 @@ def build_step(
 ) -> jax.stages.Wrapped:
     """jit((state, scratch, batch, signals) -> (state, scratch, StepReport)); state and scratch are donated.
 
-    scratch  {arena: int32[V]} any contents, see sparse_update
-    signals  int32[devices, 2], dealt over the devices: (stream may bring more, told to stop)
+    dense      shape -> where a dense weight of that shape lies, see `dense_sharding`
     by_kernel  read and update tables by the native kernel, which is there
-    dense    shape -> where a dense weight of that shape lies, see `dense_sharding`
+    scratch    {arena: int32[V]} any contents, see sparse_update
+    signals    int32[devices, 2], dealt over the devices: (stream may bring more, told to stop)
     A batch of weight 0 over all devices changes nothing, not even the step counter; nor does one with a stop signal, or one
     with faults.
     """

@@ -66,8 +66,9 @@ def test_arrays_of_a_pattern_are_left_in_the_step_and_begin_anew_whether_they_fi
     }
     made = {"step": jnp.arange(7), "new": jnp.arange(2)}
     fresh = ("params/*", "step", "n?w")
-    assert select(step, target, fresh) == Selection(("tables/d4",), ("new", "step"), ("params/blocks/0/kernel",))
-    restored = restore_state(step, target, fresh=fresh, make=lambda names: {name: made[name] for name in names})
+    chosen = select(step, target, fresh)
+    assert chosen == Selection(("tables/d4",), ("new", "step"), ("params/blocks/0/kernel",))
+    restored = restore_state(step, target, chosen, make=lambda names: {name: made[name] for name in names})
     assert_equal(restored, {"tables": state_at(5)["tables"], **made})
 
 

@@ -1,12 +1,11 @@
 """What `make docs` writes is what the code says today; and each run error that the page has is what the operator reads."""
 
 import errno
-import importlib
 import json
 import re
 import socket
-import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -14,7 +13,10 @@ import pyarrow as pa
 import pytest
 import typer
 
+import error_pages
 from config_runs import ENVIRONMENT, START, small_config, write_step
+from error_pages import error_messages, error_page
+from runs import ROOT
 from xai_configlib import apply_overrides, describe, json_schema
 from xrex.checkpoint import layout, positions
 from xrex.checkpoint.restore import read_files
@@ -40,11 +42,8 @@ from xrex.train.run import machine_errors_in_words
 from xrex.utils import utils
 from xrex.utils.metadata import Run
 
-ROOT = Path(__file__).parents[3]
-sys.path.append(str(ROOT / "scripts"))
-error_messages, error_page = map(importlib.import_module, ("error_messages", "error_page"))
-
 RUN_ERRORS = error_page.read_catalogue(error_page.CATALOGUE.read_text("utf-8"), error_page.RUN.part)
+nearest = partial(error_pages.nearest, catalogue=RUN_ERRORS)
 RUN_PAGE = error_page.RUN_PAGE.read_text("utf-8")
 
 
@@ -318,14 +317,6 @@ def test_an_error_that_nobody_foresaw_is_found_on_the_page(folder, capsys):
     assert nearest(capsys.readouterr().err.strip()) == (
         "unexpected <type>: <text>; run again with --debug for the stack trace"
     )
-
-
-def nearest(message: str) -> str:
-    """Of the page's messages that the line may be, the one that leaves the least to its placeholders."""
-    matches = {template: error_messages.pattern(template).match(message) for template in RUN_ERRORS.messages()}
-    found = {template: len("".join(match.groups())) for template, match in matches.items() if match}
-    assert found, f"not on the page: {message}"
-    return min(found, key=found.__getitem__)
 
 
 # How run errors are found in the code

@@ -28,7 +28,7 @@ from xrex.sharding.config import MeshConfig
 from xrex.sharding.global_batch import place
 from xrex.sharding.mesh import dense_sharding, make_mesh
 from xrex.train.config import TrainerConfig
-from xrex.train.setup import build_program, uses_kernel
+from xrex.train.setup import build_program, table_kernel
 from xrex.train.state import TrainState
 from xrex.train.step import build_step
 
@@ -346,5 +346,5 @@ def test_a_native_kernel_that_is_asked_for_and_not_there_is_a_run_error(monkeypa
     with pytest.raises(
         RunError, match=r"mesh.table_kernel = 'native': no native kernel here: run `make setup`; or set mesh"
     ):
-        uses_kernel(MeshConfig(table_kernel="native"))
-    assert not uses_kernel(MeshConfig(table_kernel="auto"))
+        table_kernel(MeshConfig(table_kernel="native"))
+    assert table_kernel(MeshConfig(table_kernel="auto")) == "xla"
