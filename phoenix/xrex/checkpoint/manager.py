@@ -171,10 +171,12 @@ class Checkpoints:
 
 @cache  # one hook a process
 def _let_late_failures_be() -> None:
-    """Writes that fail in TensorStore after the first failure report to an event loop that has ended: no stack trace of it.
+    """Writes of a save that fail after the first failure: no stack trace of them, neither where they report to an event
+    loop that has ended nor where that loop says that nobody asked for their errors.
 
     Nobody waits for them any more; the first one is the reason that is told.
     """
+    logging.getLogger("asyncio").addFilter(lambda record: "orbax" not in record.getMessage())
     before = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:

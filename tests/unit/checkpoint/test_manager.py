@@ -1,4 +1,5 @@
 import contextlib
+import logging
 import resource
 import subprocess
 import sys
@@ -233,3 +234,11 @@ def test_a_key_that_would_be_ambiguous_on_disk_is_refused(opened):
 def test_a_config_without_sense_is_refused(fields):
     with pytest.raises(ConfigError):
         CheckpointConfig(**fields)
+
+
+def test_writes_that_fail_after_the_first_failure_of_a_save_are_not_logged_and_other_tasks_are(opened, caplog):
+    opened()
+    asyncio_log = logging.getLogger("asyncio")
+    asyncio_log.error("Task exception was never retrieved\nfuture: <Task coro=<write() at /orbax/checkpoint/x.py:1>>")
+    asyncio_log.error("Task exception was never retrieved\nfuture: <Task coro=<other() at /elsewhere.py:1>>")
+    assert [record.getMessage().partition("coro=")[2] for record in caplog.records] == ["<other() at /elsewhere.py:1>>"]
