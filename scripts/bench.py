@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xai_configlib import load_text
+from xai_configlib import apply_overrides, load_text
 from xrex.checkpoint.config import CheckpointConfig
 from xrex.checkpoint.manager import Checkpoints
 from xrex.embeddings.native import kernel as native
@@ -55,6 +55,8 @@ QUICKSTART = ROOT / "configs" / "quickstart.yaml"
 LATEST = ROOT / "runs" / "bench" / "latest.json"
 SMALL, MEDIUM, LARGE = 100_000, 1_000_000, 10_000_000
 WARM_UP = 3
+LIMIT = 1.0
+"""A larger table, or the loop around a step, can cost nothing at best; a save must copy."""
 
 
 @dataclass
@@ -119,6 +121,46 @@ def ranker_steps(num_rows: int) -> Steps:
     program, inputs = program_of(config), model_inputs(config.dataset)
     batches = random_batches(inputs, config.trainer.global_batch_size)
     return Steps(program.step, program.mesh, program.state_target, batches)
+
+
+def wide_ranker_steps(max_history: int, *overrides: str, shortest: int | None = None, by_rows: int = MEDIUM) -> Steps:
+    """A ranker of 4 layers, 128 wide, over 1 + `max_history` + 16 tokens in batches of 64; full histories, or of any length from
+    `shortest` up. Its table of items has `by_rows` rows."""
+    items = {"table": "items", "kind": "id"}
+    dataset = {
+        "topic_name": "bench",
+        "num_kafka_partitions": 1,
+        "actions": [f"action_{n}" for n in range(16)],
+        "max_history": max_history,
+        "max_candidates": 16,
+        "tables": [
+            {"name": "users", "num_embeddings": SMALL, "embedding_dim": 128},
+            {"name": "items", "num_embeddings": by_rows, "embedding_dim": 128},
+        ],
+        "features": [
+            {"name": "user", "group": "user", "column": "user", "table": "users"},
+            {"name": "past_item", "group": "history", "column": "past_item", **items},
+            {"name": "item", "group": "candidate", "column": "item", **items},
+        ],
+    }
+    sizes = {"width": 128, "num_layers": 4, "num_heads": 4, "num_kv_heads": 4, "feedforward_multiplier": 4}
+    loop = {"global_batch_size": 64}
+    given = {"dataset": dataset, "model": sizes, "trainer": loop, "mesh": {"num_devices": 1}}
+    config = apply_overrides(TrainerConfig.from_json(given), overrides)
+    program, inputs = program_of(config), model_inputs(config.dataset)
+    batches = random_batches(inputs, 64)
+    if shortest is not None:
+        rng = np.random.default_rng(2)
+        batches = [cut_histories(batch, rng.integers(shortest, max_history + 1, 64)) for batch in batches]
+    return Steps(program.step, program.mesh, program.state_target, batches)
+
+
+def cut_histories(batch: Batch, lengths: np.ndarray) -> Batch:
+    """The batch with only the first `lengths` events of each row."""
+    missing = np.arange(batch.history_actions.shape[1]) >= lengths[:, None]
+    events = {name: np.where(missing[..., None], -1, ids) for name, ids in batch.history.items()}
+    actions = batch.history_actions & ~missing[..., None]
+    return batch._replace(history=events, history_actions=actions, history_length=lengths.astype(np.int32))
 
 
 def program_of(config: TrainerConfig) -> Program:
@@ -273,7 +315,7 @@ def now() -> np.ndarray:
     return np.array([time.perf_counter(), time.process_time()])
 
 
-def measured(seconds: np.ndarray, *, bar: float, by_wall: bool = False) -> Row:
+def measured(seconds: np.ndarray, *, bar: float, by_wall: bool = False, limit: float | None = LIMIT) -> Row:
     """A row of one / other. It must hold in CPU seconds and by the wall clock: there by the median or the fastest rounds.
 
     by_wall  by the wall clock alone: what runs in the background costs CPU seconds that nobody waits for
@@ -284,8 +326,8 @@ def measured(seconds: np.ndarray, *, bar: float, by_wall: bool = False) -> Row:
     ms, ratio = np.median(seconds, axis=0) * 1e3, wall if by_wall else max(cpu, wall)
     return Row(
         ratio=round(float(ratio), 3),
-        spread=round((high - low) / middle, 3),
-        limit=LIMIT,
+        spread=round(float((high - low) / middle), 3),
+        limit=limit,
         bar=bar,
         ok=bool(ratio <= bar),
         reason=f"CPU {cpu:.2f} ({ms[0, 1]:.2f} / {ms[1, 1]:.2f} ms), wall {wall:.2f} ({ms[0, 0]:.2f} / {ms[1, 0]:.2f} ms)",
@@ -297,16 +339,28 @@ ROWS: dict[str, Callable[[], Row]] = {
     "embedding_step_xla_10m_over_100k_rows": lambda: measured(table_seconds(by_kernel=False), bar=1.8),
     "embedding_step_native_over_xla_1m_rows": lambda: by_native(0.67, native_over_xla_seconds),
     "ranker_step_10m_over_100k_rows": lambda: measured(alternated(ranker_steps(LARGE), ranker_steps(SMALL)), bar=1.15),
+    "ranker_step_micro_batches_over_whole_257_tokens": lambda: measured(
+        alternate(wide_ranker_steps(256, *PACKED), wide_ranker_steps(256), rounds=5, inner=1), bar=1.0, limit=None
+    ),
+    "ranker_step_packed_over_padded_1_to_256_events": lambda: measured(packed_seconds(), bar=0.588, limit=None),
     "loop_step_over_bare_step": lambda: measured(loop_seconds(rounds=7, inner=100), bar=4.0),
     "save_and_5_steps_over_plain_copy": lambda: measured(save_seconds(rounds=15), bar=3.0, by_wall=True),
 }
-LIMIT = 1.0
-"""A larger table, or the loop around a step, can cost nothing at best; a save must copy."""
 
 
 def table_seconds(*, by_kernel: bool = True) -> np.ndarray:
     """An embedding step with LARGE rows in its table, and one with SMALL."""
     return alternated(embedding_steps(LARGE, by_kernel=by_kernel), embedding_steps(SMALL, by_kernel=by_kernel))
+
+
+PACKED = ("trainer.micro_batches=16", "trainer.history_widths=8")
+"""4 rows at a time, histories padded to a multiple of 32."""
+
+
+def packed_seconds() -> np.ndarray:
+    """A step of the wide ranker in micro-batches by history length, and on the padded batch; lengths are uniform."""
+    packed, padded = wide_ranker_steps(256, *PACKED, shortest=1), wide_ranker_steps(256, shortest=1)
+    return alternate(packed, padded, rounds=7, inner=1)
 
 
 def native_over_xla_seconds() -> np.ndarray:

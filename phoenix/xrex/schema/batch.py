@@ -30,6 +30,14 @@ class Batch(NamedTuple):
     weight: Array  # float32[B]; 0 = padding row
 
 
+def with_history(batch: Batch, width: int) -> Batch:
+    """The batch with room for `width` events a row, the first ones; there must be no longer history in it."""
+    return batch._replace(
+        history={name: values[:, :width] for name, values in batch.history.items()},
+        history_actions=batch.history_actions[:, :width],
+    )
+
+
 class Span(NamedTuple):
     """A contiguous run of rows of one message."""
 

@@ -26,6 +26,14 @@ class LoopConfig(Config):
     global_batch_size: int = field(policy="may_change", default=128, ge=1)
     """Rows of a step over all processes."""
 
+    micro_batches: int = field(policy="may_change", default=1, ge=1)
+    """Groups into which a device's rows are dealt. A step makes their gradients one after the other and adds them: more groups
+    need less memory, and small ones stay in a processor's caches."""
+
+    history_widths: int = field(policy="may_change", default=1, ge=1, le=64)
+    """How many lengths a group's history can be padded to, equal parts of dataset.max_history. Above 1 rows are grouped by the
+    length of their history, and the model is compiled once for each."""
+
     seed: int = field(policy="must_match", default=0, ge=0, lt=2**31)
     """Of the first weights; whatever is random in step s uses fold_in(seed, s)."""
 

@@ -86,6 +86,7 @@ class Reporter:
         self.throughput = Throughput(time.monotonic())
         self.started, self.started_s, self.examples_before = utc_now(), time.monotonic(), examples_before
         self.loss_sum = self.loss_weight = 0.0
+        self.tokens = self.slots = 0
         self.newest_event_ms: int | None = None
         self.bad_seen = 0
         self.line_s = time.monotonic()
@@ -97,6 +98,8 @@ class Reporter:
         if report.faults == 0:
             self.loss_sum += float(report.loss_sum)
             self.loss_weight += float(report.loss_weight)
+        self.tokens += int(report.tokens)
+        self.slots += int(report.slots)
         self.newest_event_ms = max(self.newest_event_ms or 0, delivery.newest_event_ms or 0) or None
         return bool(report.examples > 0 and report.faults == 0 and report.step % self.log_every_steps == 0)
 
@@ -139,6 +142,7 @@ class Reporter:
         self.line_s = time.monotonic()
         loss = self.loss_sum / max(self.loss_weight, 1e-9)
         self.loss_sum = self.loss_weight = 0.0
+        useful_share, self.tokens, self.slots = self.tokens / max(self.slots, 1), 0, 0
         if not (self.sink and self.bar):
             return
         window = whole.progress.metrics.window_summary()
@@ -150,6 +154,7 @@ class Reporter:
             "learning_rate": learning_rate,
             "examples_per_s": rates.examples_per_s,
             "input_wait_share": rates.input_wait_share,
+            "useful_slot_share": useful_share,
             **_state_of_stream(whole, now_ms),
         }
         self.sink.append(record)

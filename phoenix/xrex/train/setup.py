@@ -25,6 +25,7 @@ from xrex.schema.positions import TopicPositions
 from xrex.sharding.config import MeshConfig
 from xrex.sharding.mesh import dense_sharding, make_mesh, over_rows
 from xrex.train.config import TrainerConfig
+from xrex.train.micro_batches import check_divides, history_widths
 from xrex.train.state import TrainState, initial_state, split_model, state_shardings
 from xrex.train.step import build_step
 from xrex.utils.utils import process_count, process_index
@@ -68,6 +69,7 @@ class Program:
 def build_program(config: TrainerConfig, mesh: Mesh | None = None) -> Program:
     """Model, optimizers and step, on a mesh that has been made already or on the config's."""
     mesh = mesh or make_mesh(config.mesh, config.trainer.global_batch_size)
+    check_divides(config.trainer.micro_batches, config.trainer.global_batch_size, mesh.size)
     inputs, optimizer_config, by_kernel = (
         model_inputs(config.dataset),
         config.optimizer,
@@ -87,6 +89,8 @@ def build_program(config: TrainerConfig, mesh: Mesh | None = None) -> Program:
         mesh,
         dense_sharding(mesh, config.mesh),
         by_kernel,
+        config.trainer.micro_batches,
+        history_widths(inputs.max_history, config.trainer.history_widths),
     )
 
     def fresh() -> TrainState:

@@ -15,8 +15,9 @@ from xrex.embeddings.sparse_update import sparse_update
 from xrex.embeddings.table import Arena, flat_ids, pooled
 from xrex.models.losses import multi_task_loss
 from xrex.optim.rowwise import RowwiseAdagrad
-from xrex.schema.batch import Batch
+from xrex.schema.batch import Batch, with_history
 from xrex.sharding.mesh import AXIS
+from xrex.train.micro_batches import Gradients, arranged, in_micro_batches
 from xrex.train.state import TrainState
 
 LARGEST_GRADIENT = 1e15
@@ -33,6 +34,8 @@ class StepReport(NamedTuple):
     more: Any  # int32[]: processes whose stream may bring more
     stop: Any  # int32[]: processes that were told to stop
     faults: Any  # int32[]: devices whose loss or gradients are not finite, or too large for the optimizers
+    tokens: Any  # int32[]: events and candidates of the rows with weight
+    slots: Any  # int32[]: places that were computed for them, padding among them
     logits: Any  # float32[B, C, A]: from the weights before this step
 
 
@@ -45,49 +48,62 @@ def build_step(
     mesh: Mesh,
     dense: Callable[[tuple[int, ...]], NamedSharding],
     by_kernel: bool = False,
+    micro_batches: int = 1,
+    widths: tuple[int, ...] = (),
 ) -> jax.stages.Wrapped:
     """jit((state, scratch, batch, signals) -> (state, scratch, StepReport)); state and scratch are donated.
 
     dense      shape -> where a dense weight of that shape lies, see `dense_sharding`
     by_kernel  read and update tables by the native kernel, which is there
+    micro_batches, widths  into how many groups a device's rows are dealt, and what their histories may be padded to; no widths:
+               all of it, see micro_batches.py
     scratch    {arena: int32[V]} any contents, see sparse_update
     signals    int32[devices, 2], dealt over the devices: (stream may bring more, told to stop)
     A batch of weight 0 over all devices changes nothing, not even the step counter; nor does one with a stop signal, or one
     with faults.
     """
 
-    def loss_of(params, rows, batch: Batch):
+    def loss_of(params, rows, batch: Batch, width: int):
         embedded = embed(arenas, rows, batch)
+        embedded["history"] = {name: vectors[:, :width] for name, vectors in embedded["history"].items()}
+        batch = with_history(batch, width)
         logits = merge(params)(embedded, batch)
         loss, weight = multi_task_loss(
             logits, batch.labels, batch.label_mask, batch.weight, jnp.asarray(action_weights)
         )
         return loss, (weight, logits)
 
+    def of_group(params, rows, batch: Batch, width: int) -> Gradients:
+        (loss, (weight, logits)), (dense, row_grads) = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)(
+            params, rows, batch, width
+        )
+        return Gradients(loss, weight, logits, dense, row_grads, jnp.int32(logits.shape[0] * (width + logits.shape[1])))
+
     def on_device(dealt, params, tables, slots, scratch, batch: Batch, signals):
+        history_widths = widths or (batch.history_actions.shape[1],)
+        batch, places = arranged(batch, history_widths)
         rows, gathered = {}, {}
         for arena in arenas:
             rows[arena.name], gathered[arena.name] = lookup(
                 tables[arena.name], flat_ids(arena, batch), by_kernel=by_kernel
             )
 
-        (loss, (weight, logits)), (grads, row_grads) = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)(
-            jax.tree.map(_whole, params, dealt), rows, batch
-        )
+        gradients = in_micro_batches(of_group, micro_batches, history_widths)
+        found = gradients(jax.tree.map(_whole, params, dealt), rows, batch)
 
-        examples = jnp.sum(batch.weight > 0, dtype=jnp.int32)
-        faults = 1 - (jnp.isfinite(loss) & all_usable((grads, row_grads))).astype(jnp.int32)
-        loss, weight, examples, signals, faults = lax.psum((loss, weight, examples, signals[0], faults), AXIS)
+        usable = jnp.isfinite(found.loss) & all_usable((found.dense, found.rows))
+        mine = (found.loss, found.weight, _examples(batch), *signals[0], 1 - usable.astype(jnp.int32))
+        report = StepReport((), *lax.psum((*mine, _tokens(batch), found.slots), AXIS), logits=found.logits[places])
         # A step in which a process is told to stop is no step: that process may have come without its rows, and a run
         # that goes on later must cut the batches that an undisturbed one cuts.
-        applied, scale = (examples > 0) & (signals[1] == 0) & (faults == 0), 1.0 / jnp.maximum(weight, 1e-6)
+        applied = (report.examples > 0) & (report.stop == 0) & (report.faults == 0)
+        scale = 1.0 / jnp.maximum(report.loss_weight, 1e-6)
 
-        grads = jax.tree.map(lambda grad, is_dealt: _summed(grad, is_dealt) * scale, grads, dealt)
+        grads = jax.tree.map(lambda grad, is_dealt: _summed(grad, is_dealt) * scale, found.dense, dealt)
         moved = {}
         for a in (arena.name for arena in arenas):
-            block = tables[a], slots[a], scratch[a], gathered[a], row_grads[a] * scale
+            block = tables[a], slots[a], scratch[a], gathered[a], found.rows[a] * scale
             moved[a] = sparse_update(*block, row_rule, applied, by_kernel=by_kernel)
-        report = StepReport((), loss, weight, examples, signals[0], signals[1], faults, logits)
         return grads, moved, applied, report
 
     whole, rows = PartitionSpec(), PartitionSpec(AXIS)
@@ -100,7 +116,7 @@ def build_step(
             partial(on_device, dealt),
             mesh=mesh,
             in_specs=(weights_spec, rows, rows, rows, rows, rows),
-            out_specs=(weights_spec, rows, whole, StepReport((), *[whole] * 6, logits=rows)),
+            out_specs=(weights_spec, rows, whole, StepReport((), *[whole] * 8, logits=rows)),
             check_vma=False,
         )(state.params, state.tables, state.slots, scratch, batch, signals)
         # Beside the devices' program, not in it: of dealt gradients a norm is one over all devices.
@@ -110,6 +126,14 @@ def build_step(
         return state, used, report._replace(step=state.step)
 
     return jax.jit(step, donate_argnums=(0, 1))
+
+
+def _examples(batch: Batch) -> jax.Array:
+    return jnp.sum(batch.weight > 0, dtype=jnp.int32)
+
+
+def _tokens(batch: Batch) -> jax.Array:
+    return jnp.sum(jnp.where(batch.weight > 0, batch.history_length + batch.candidate_length, 0))
 
 
 def _whole(weights: jax.Array, is_dealt: bool) -> jax.Array:

@@ -1,6 +1,7 @@
 """What an operator sees of a run that waits, or that passes something over."""
 
 import io
+import json
 import socket
 import time
 from contextlib import closing
@@ -63,6 +64,8 @@ def step_report(step: int) -> StepReport:
         more=1,
         stop=0,
         faults=0,
+        tokens=np.int32(30),
+        slots=np.int32(40),
         logits=np.zeros(1),
     )
 
@@ -99,6 +102,17 @@ def test_of_bad_records_the_first_20_are_told_one_by_one(reporter, capsys):
     assert lines[0] == "passed over: offset 0: why"
     assert lines[-1] == "passed over: offset 19: why; further ones only in dead-letters-*.jsonl"
     assert len(lines) == 20
+
+
+def test_a_line_holds_the_share_of_slots_that_held_a_token_since_the_line_before(reporter, printed, tmp_path):
+    delivery = Delivery(random_batch(CONFIG), 8, {}, (), True)
+    reporter.after_step(delivery, step_report(1), 0.0)
+    reporter.after_step(delivery, step_report(2)._replace(tokens=20), 0.0)
+    reporter.line(2, standing(), 0.1)
+    reporter.after_step(delivery, step_report(3), 0.0)
+    reporter.line(3, standing(), 0.1)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["useful_slot_share"] for line in lines] == [50 / 80, 30 / 40]
 
 
 def test_prometheus_is_served_lag_positions_rate_freshness_and_skips_on_loopback(tmp_path, printed):
