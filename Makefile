@@ -46,7 +46,8 @@ test: setup lint types house  ## every check and test that fits in ten minutes
 	@echo "left out: the slow tests (make test-slow), and what the lines above that begin with SKIPPED say"
 
 test-slow: setup  ## short chaos, fault and quality runs
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow -n 2 --dist worksteal tests/unit
+	$(PYTEST) -m slow tests/integration tests/multihost
 
 chaos: setup  ## half an hour of kills and broker restarts; CHAOS_SEED= repeats a run
 	$(PYTEST) -s -m chaos

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -13,14 +14,19 @@ def planned(*overrides) -> dict:
     return json.loads(xrex("plan", QUICKSTART, "--json", *overrides).stdout)
 
 
+PEAK_OF_A_CHILD = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
+"""
+"""A process of its own between the tests and the trainer: Linux counts a child from the size of the process that starts it."""
+
+
 def peak_bytes(*arguments) -> int:
     """The largest resident size of the trainer's process, which compiles for itself: a compiler's memory is in each."""
     environment = {**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false"}
-    process = subprocess.Popen([*TRAINER, *map(str, arguments)], stdout=subprocess.DEVNULL, env=environment)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    return usage.ru_maxrss * 1024
+    command = [sys.executable, "-c", PEAK_OF_A_CHILD, *TRAINER, *map(str, arguments)]
+    return int(subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True).stdout)
 
 
 def with_items(rows: int) -> str:
