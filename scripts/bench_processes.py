@@ -1,6 +1,7 @@
 """Two processes against one, a core each: examples a second of the quickstart's stream with a model that is bound by compute.
 
-Prints both rates and their ratio, by the wall clock and by the CPU seconds of the busiest process, since other programs on a
+Two runs of one process each, begun together, show what the machine itself allows: cores that share a memory are no two.
+Prints all rates and their ratios, by the wall clock and by the CPU seconds of the busiest process, since other programs on a
 shared machine stretch the wall clock alone. Linux only: cores are given by taskset, CPU seconds read from /proc.
 """
 
@@ -17,7 +18,6 @@ QUICKSTART = ROOT / "configs" / "quickstart.yaml"
 STEPS, FIRST, BATCH = 120, 40, 128
 """Steps of a run, and those before the first line that counts: compilation is among them."""
 HEAVY = (
-    f"trainer.global_batch_size={BATCH}",
     f"trainer.max_steps={STEPS}",
     "trainer.log_every_steps=20",
     "model.width=128",
@@ -30,46 +30,68 @@ HEAVY = (
 
 
 def main() -> None:
-    """Run one process and two, in turns, and print the table."""
+    """Run one process, two together and two apart, in turns, and print the table."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 2
+    kinds = {"one": [1], "two together": [2], "two apart": [1, 1]}
+    rates: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
     with tempfile.TemporaryDirectory() as folder:
         produce = ("data", "produce", "--to", folder, "--topic", "engagements", "--examples", str((STEPS + 1) * BATCH))
         subprocess.run([sys.executable, "-m", "xrex.cli", *produce], check=True, capture_output=True)
-        rates: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
         for number in range(rounds):
-            for processes in (1, 2) if number % 2 else (2, 1):
-                rates[processes].append(examples_per_second(processes, Path(folder), f"{number}-{processes}"))
+            for kind in list(kinds)[:: 1 if number % 2 else -1]:
+                runs, rows = kinds[kind], BATCH // len(kinds[kind])
+                rates[kind].append(examples_per_second(runs, rows, Path(folder), f"{number}-{kind}"))
     for name, which in (("wall clock", 0), ("CPU seconds of the busiest process", 1)):
-        one, two = (sorted(rate[which] for rate in rates[count])[rounds // 2] for count in (1, 2))
-        print(f"by {name}: {one:,.0f} examples/s with one process, {two:,.0f} with two: {two / one:.2f} times")
+        one, together, apart = (sorted(rate[which] for rate in rates[kind])[rounds // 2] for kind in kinds)
+        print(
+            f"by {name}: {one:,.0f} examples/s with one process, {together:,.0f} with two ({together / one:.2f} times); "
+            f"two that know nothing of each other: {apart:,.0f} ({apart / one:.2f} times)"
+        )
 
 
-def examples_per_second(processes: int, log: Path, name: str) -> tuple[float, float]:
-    """(by the wall clock, by the busiest process's CPU seconds), between the line of step FIRST and the last one."""
-    run_dir = log / f"run-{name}"
-    arguments = ("--config", QUICKSTART, f"dataset.log.path={log}", *HEAVY, "--run-dir", run_dir)
-    started = [start(index, processes, arguments) for index in range(processes)]
+def examples_per_second(runs: list[int], rows: int, log: Path, name: str) -> tuple[float, float]:
+    """(by the wall clock, by the busiest process's CPU seconds) of runs that begin together, between the line of step FIRST and
+    the last one.
+
+    runs  how many processes each has
+    rows  of a batch of each run
+    """
+    folders = [log / f"run-{name}-{number}" for number in range(len(runs))]
+    started: list[subprocess.Popen] = []
+    for folder, processes in zip(folders, runs, strict=True):
+        arguments = (f"dataset.log.path={log}", *HEAVY, f"trainer.global_batch_size={rows}", "--run-dir", folder)
+        started += [start(index, processes, len(started), arguments) for index in range(processes)]
     marks = {}
     while any(process.poll() is None for process in started):
-        step = newest_step(run_dir / "metrics.jsonl")
+        step = min(newest_step(folder / "metrics.jsonl") for folder in folders)
         if step >= FIRST and step not in marks:
             marks[step] = time.perf_counter(), [cpu_seconds(process.pid) for process in started]
         time.sleep(0.01)
     assert not any(process.wait() for process in started), "a process failed"
     first, last = min(marks), max(step for step in marks if None not in marks[step][1])
     (began, cpu_began), (ended, cpu_ended) = marks[first], marks[last]
-    examples = (last - first) * BATCH
+    examples = (last - first) * rows * len(runs)
     busiest = max(after - before for before, after in zip(cpu_began, cpu_ended, strict=True))
     return examples / (ended - began), examples / busiest
 
 
-def start(index: int, processes: int, arguments: tuple) -> subprocess.Popen:
-    """One process of a run, on the core of its number."""
+def start(index: int, processes: int, core: int, arguments: tuple) -> subprocess.Popen:
+    """One process of a run, on a core of its own."""
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     if processes > 1:
         environment |= {"JAX_COORDINATOR_ADDRESS": "127.0.0.1:29477", "JAX_NUM_PROCESSES": str(processes)}
         environment["JAX_PROCESS_ID"] = str(index)
-    command = ["taskset", "-c", str(index), sys.executable, "-m", "xrex.train.trainer_recsys", *map(str, arguments)]
+    command = [
+        "taskset",
+        "-c",
+        str(core),
+        sys.executable,
+        "-m",
+        "xrex.train.trainer_recsys",
+        "--config",
+        str(QUICKSTART),
+    ]
+    command += map(str, arguments)
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
 
 

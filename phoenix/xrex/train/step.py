@@ -1,11 +1,12 @@
 """One training step, the same program on one device and on many."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -93,13 +94,14 @@ def build_step(
 
         usable = jnp.isfinite(found.loss) & all_usable((found.dense, found.rows))
         mine = (found.loss, found.weight, _examples(batch), *signals[0], 1 - usable.astype(jnp.int32))
-        report = StepReport((), *lax.psum((*mine, _tokens(batch), found.slots), AXIS), logits=found.logits[places])
+        grads, sums = summed(found.dense, dealt, (*mine, _tokens(batch), found.slots))
+        report = StepReport((), *sums, logits=found.logits[places])
         # A step in which a process is told to stop is no step: that process may have come without its rows, and a run
         # that goes on later must cut the batches that an undisturbed one cuts.
         applied = (report.examples > 0) & (report.stop == 0) & (report.faults == 0)
         scale = 1.0 / jnp.maximum(report.loss_weight, 1e-6)
 
-        grads = jax.tree.map(lambda grad, is_dealt: _summed(grad, is_dealt) * scale, found.dense, dealt)
+        grads = jax.tree.map(lambda grad: grad * scale, grads)
         moved = {}
         for a in (arena.name for arena in arenas):
             block = tables[a], slots[a], scratch[a], gathered[a], found.rows[a] * scale
@@ -140,9 +142,32 @@ def _whole(weights: jax.Array, is_dealt: bool) -> jax.Array:
     return lax.all_gather(weights, AXIS, tiled=True) if is_dealt else weights
 
 
-def _summed(grad: jax.Array, is_dealt: bool) -> jax.Array:
-    """The sum over all devices: this device's part of it where the weights are dealt."""
-    return lax.psum_scatter(grad, AXIS, tiled=True) if is_dealt else lax.psum(grad, AXIS)
+def summed(grads: Any, dealt: Any, numbers: tuple) -> tuple[Any, list[jax.Array]]:
+    """(gradients, numbers) summed over all devices; of weights that are dealt, this device's part of the sum."""
+    leaves, structure = jax.tree.flatten(grads)
+    is_dealt = jax.tree.leaves(dealt)
+    whole = [grad for grad, part in zip(leaves, is_dealt, strict=True) if not part]
+    sums = summed_together([*whole, *numbers])
+    of_whole, of_numbers = iter(sums[: len(whole)]), sums[len(whole) :]
+    summed_grads = [
+        lax.psum_scatter(grad, AXIS, tiled=True) if part else next(of_whole)
+        for grad, part in zip(leaves, is_dealt, strict=True)
+    ]
+    return jax.tree.unflatten(structure, summed_grads), of_numbers
+
+
+def summed_together(arrays: Sequence[jax.Array]) -> list[jax.Array]:
+    """Sums over all devices, by one collective a type of number. Each collective waits for every process: what is waited for
+    is then the same for a model of one weight and of a hundred."""
+    if lax.axis_size(AXIS) == 1:
+        return list(arrays)
+    places = {dtype: [i for i, x in enumerate(arrays) if x.dtype == dtype] for dtype in {x.dtype for x in arrays}}
+    sums: dict[int, jax.Array] = {}
+    for mine in sorted(places.values()):
+        flat = lax.psum(jnp.concatenate([arrays[i].reshape(-1) for i in mine]), AXIS)
+        parts = jnp.split(flat, np.cumsum([arrays[i].size for i in mine])[:-1])
+        sums |= {i: part.reshape(arrays[i].shape) for i, part in zip(mine, parts, strict=True)}
+    return [sums[i] for i in range(len(arrays))]
 
 
 def all_usable(gradients: Any) -> jax.Array:
