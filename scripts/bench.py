@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from itertools import cycle
@@ -28,27 +28,28 @@ import numpy as np
 from xai_configlib import apply_overrides, load_text
 from xrex.checkpoint.config import CheckpointConfig
 from xrex.checkpoint.manager import Checkpoints
+from xrex.data.prefetch import Stream
 from xrex.embeddings.native import kernel as native
 from xrex.embeddings.table import arenas
 from xrex.optim.config import DenseOptimizerConfig
 from xrex.optim.dense import dense_optimizer
 from xrex.optim.rowwise import RowwiseAdagrad
 from xrex.report.progress import table
-from xrex.schema.batch import Batch
+from xrex.report.sinks import JsonLines
+from xrex.schema.batch import Batch, Delivery
 from xrex.schema.inputs import ModelInputs
-from xrex.schema.positions import TopicPositions
+from xrex.schema.positions import PartitionPosition, TopicPositions
 from xrex.schema.specs import FeatureSpec, TableSpec
 from xrex.sharding.config import MeshConfig
-from xrex.sharding.global_batch import place
 from xrex.sharding.mesh import dense_sharding, make_mesh, over_rows
-from xrex.train import start
 from xrex.train.config import TrainerConfig
-from xrex.train.run import begin, build_loop
+from xrex.train.loop import Loop
+from xrex.train.progress import Progress
+from xrex.train.reporting import Reporter
 from xrex.train.setup import Program, build_program, model_inputs
-from xrex.train.start import Options
 from xrex.train.state import initial_state, state_shardings
 from xrex.train.step import build_step
-from xrex.utils.metadata import package_versions, utc_now
+from xrex.utils.metadata import MetadataRecorder, package_versions, utc_now
 
 ROOT = Path(__file__).parents[1]
 QUICKSTART = ROOT / "configs" / "quickstart.yaml"
@@ -80,11 +81,13 @@ class Steps:
 
     def __init__(self, step: Callable, mesh, shapes: Any, batches: list[Batch]):
         self.step = step
+        self.mesh, self.batches = mesh, batches
         # What the state holds does not change how long a step takes; drawing 640 million normal numbers does.
         self.state = jax.tree.map(lambda s: jnp.full(s.shape, 0.01, s.dtype, device=s.sharding), shapes)
         slots = shapes.slots.items()
         self.scratch = {a: jnp.zeros(s.shape, jnp.int32, device=over_rows(mesh)) for a, s in slots}
-        self.inputs = cycle([place(mesh, (batch, np.zeros((1, 2), np.int32))) for batch in batches])
+        inputs = [(batch, np.zeros((1, 2), np.int32)) for batch in batches]
+        self.inputs = cycle(jax.device_put(inputs, over_rows(mesh)))
 
     def __call__(self) -> None:
         """One step, waited for."""
@@ -229,28 +232,111 @@ def alternate(one: Callable[[], None], other: Callable[[], None], rounds: int, i
     return seconds / inner
 
 
-def loop_seconds(rounds: int, inner: int) -> np.ndarray:
-    """As `alternate`: a step of the whole loop on the quickstart's stream against a bare step of the same program.
+def loop_seconds(steps: Steps, bare: Steps, rounds: int, inner: int) -> np.ndarray:
+    """As `alternate`: a step of the loop (place, step, fetch, metrics, positions, lines) against a bare step of the same program.
 
-    The loop runs for `inner` steps, then waits while the bare step runs as often, and so on. All threads' CPU time counts:
-    reading, decoding and hashing of the loop's batches too.
+    Batches are there already, so that nothing of reading them is counted. The loop runs for `inner` steps, then waits while the
+    bare step runs as often, and so on.
     """
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as held:
-        examples = (WARM_UP + (rounds + 1) * inner) * 100
-        produce = ("data", "produce", "--to", folder, "--topic", "engagements", "--partitions", "4")
-        subprocess.run(
-            [sys.executable, "-m", "xrex.cli", *produce, "--examples", str(examples)], check=True, capture_output=True
+    config, actions = quickstart(SMALL), [str(number) for number in range(steps.batches[0].labels.shape[2])]
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
+        loop = Loop(
+            config=config,
+            mesh=steps.mesh,
+            step=steps.step,
+            state=steps.state,
+            scratch=steps.scratch,
+            stream=Deliveries(steps.batches),
+            positions=TopicPositions("bench", None, {0: PartitionPosition(0, 0, None)}),
+            progress=Progress.start(tuple(actions), (), config.evaluation.window_examples),
+            examples=0,
+            checkpoints=NoSaves(),
+            recorder=NoFiles(),
+            reporter=Reporter(Path(folder), log_every_steps=inner, total_steps=None, examples_before=0),
+            journal=None,
+            dead_letters=JsonLines(Path(folder) / "dead-letters-0.jsonl"),
         )
-        never = f"checkpoint.save_every_steps={examples}", f"trainer.log_every_steps={inner}"
-        overrides = (f"dataset.log.path={folder}", "mesh.num_devices=1", *never)
-        plan = start.plan(Options(QUICKSTART, run_dir=Path(folder) / "run", overrides=overrides))
-        program, bare = program_of(plan.config), ranker_steps(65_536)
-        with redirect_stdout(io.StringIO()):
-            loop = build_loop(plan.config, program, program.fresh_state(), begin(plan, held, lambda: plan), held)
-            watch = Stopwatch(loop.step, bare, rounds, inner)
-            loop.step = watch
-            loop.run(lambda: watch.done)
+        watch = loop.step = Stopwatch(loop.step, bare, rounds, inner)
+        loop.run(lambda: watch.done)
     return np.array(watch.seconds) / inner
+
+
+class Deliveries(Stream):
+    """Stands in for the stream: the same batches again and again, without a wait."""
+
+    def __init__(self, batches: list[Batch]):
+        self.batches, self.delivered, self.wait_seconds = batches, 0, 0.0
+
+    def next(self, interrupted: Callable[[], bool] = lambda: False) -> Delivery:
+        """The next one."""
+        self.delivered += 1
+        batch = self.batches[self.delivered % len(self.batches)]
+        positions = {0: PartitionPosition(self.delivered, 0, None)}
+        return Delivery(batch, len(batch.weight), positions, trained=(), more=True, newest_event_ms=1)
+
+    def lag(self) -> dict[int, int]:
+        """None."""
+        return {0: 0}
+
+    @property
+    def outages(self) -> int:
+        """None."""
+        return 0
+
+    def new_partitions(self) -> None:
+        """None."""
+
+
+class NoSaves(Checkpoints):
+    """Stands in for the checkpoints: a save costs nothing."""
+
+    def __init__(self):
+        pass
+
+    def save(self, *arguments, **named) -> None:
+        """Nothing."""
+
+    def check(self) -> None:
+        """Nothing."""
+
+    def wait(self) -> None:
+        """Nothing."""
+
+
+class NoFiles(MetadataRecorder):
+    """Stands in for the recorder."""
+
+    def files(self) -> dict[str, bytes]:
+        """None."""
+        return {}
+
+
+def input_wait() -> Row:
+    """Share of the quickstart's time that its loop waits for input, with a backlog on disk."""
+    with tempfile.TemporaryDirectory() as folder:
+        produce = (
+            "data",
+            "produce",
+            "--to",
+            folder,
+            "--topic",
+            "engagements",
+            "--partitions",
+            "4",
+            "--examples",
+            "80000",
+        )
+        subprocess.run([sys.executable, "-m", "xrex.cli", *produce], check=True, capture_output=True)
+        given = (f"dataset.log.path={folder}", "checkpoint.save_every_steps=100000", "--run-dir", f"{folder}/run")
+        train = (sys.executable, "-m", "xrex.train.trainer_recsys", "--config", str(QUICKSTART), *given)
+        subprocess.run(train, check=True, capture_output=True)
+        lines = (
+            (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()[1:]
+        )  # the first one has the compilation
+    shares, rates = zip(*((r["input_wait_share"], r["examples_per_s"]) for r in map(json.loads, lines)), strict=True)
+    low, share, high = statistics.quantiles(shares, n=4)
+    reason = f"{share:.2%} of the time, {statistics.median(rates):,.0f} examples/s"
+    return Row(round(share, 4), round((high - low) / max(share, 1e-9), 3), 0.0, 0.02, share <= 0.02, reason)
 
 
 def save_seconds(rounds: int, steps_after: int = 5) -> np.ndarray:
@@ -343,7 +429,13 @@ ROWS: dict[str, Callable[[], Row]] = {
         alternate(wide_ranker_steps(256, *PACKED), wide_ranker_steps(256), rounds=5, inner=1), bar=1.0, limit=None
     ),
     "ranker_step_packed_over_padded_1_to_256_events": lambda: measured(packed_seconds(), bar=0.588, limit=None),
-    "loop_step_over_bare_step": lambda: measured(loop_seconds(rounds=7, inner=100), bar=4.0),
+    "loop_over_bare_step_wide_ranker": lambda: measured(
+        loop_seconds(wide_ranker_steps(64), wide_ranker_steps(64), rounds=7, inner=4), bar=1.05
+    ),
+    "loop_over_bare_step_embedding": lambda: by_native(
+        1.3, lambda: loop_seconds(medium_embedding(), medium_embedding(), rounds=15, inner=50)
+    ),
+    "input_wait_share_quickstart": input_wait,
     "save_and_5_steps_over_plain_copy": lambda: measured(save_seconds(rounds=15), bar=3.0, by_wall=True),
 }
 
@@ -361,6 +453,11 @@ def packed_seconds() -> np.ndarray:
     """A step of the wide ranker in micro-batches by history length, and on the padded batch; lengths are uniform."""
     packed, padded = wide_ranker_steps(256, *PACKED, shortest=1), wide_ranker_steps(256, shortest=1)
     return alternate(packed, padded, rounds=7, inner=1)
+
+
+def medium_embedding() -> Steps:
+    """An embedding step by the native kernel."""
+    return embedding_steps(MEDIUM, by_kernel=True)
 
 
 def native_over_xla_seconds() -> np.ndarray:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 QUICKSTART = ROOT / "configs" / "quickstart.yaml"
-STEPS, FIRST, BATCH = 120, 40, 128
+STEPS, FIRST, BATCH = 80, 20, 256
 """Steps of a run, and those before the first line that counts: compilation is among them."""
 HEAVY = (
     f"trainer.max_steps={STEPS}",
