@@ -8,6 +8,7 @@ import io
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -311,6 +312,43 @@ class NoFiles(MetadataRecorder):
         return {}
 
 
+def start_seconds(rounds: int) -> np.ndarray:
+    """float64[rounds, 2, 2]: a start of the quickstart up to its first step and save where all is compiled already, and one where
+    nothing is."""
+    seconds = []
+    with tempfile.TemporaryDirectory() as folder:
+        produce = ("data", "produce", "--to", f"{folder}/log", "--topic", "engagements", "--examples", "100")
+        subprocess.run([sys.executable, "-m", "xrex.cli", *produce], check=True, capture_output=True)
+        train = (sys.executable, "-m", "xrex.train.trainer_recsys", "--config", str(QUICKSTART), "trainer.max_steps=1")
+        for number in range(rounds):
+            cache = {"JAX_COMPILATION_CACHE_DIR": f"{folder}/cache-{number}"} | KEEP_ALL
+            cold, warm = (
+                seconds_of_command(
+                    (*train, f"dataset.log.path={folder}/log", "--run-dir", f"{folder}/{name}-{number}"), cache
+                )
+                for name in ("cold", "warm")
+            )
+            seconds.append((warm, cold))
+    return np.array(seconds)
+
+
+KEEP_ALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+
+
+def help_seconds(rounds: int) -> np.ndarray:
+    """float64[rounds, 2, 2]: `xrex --help`, and a Python that imports numpy."""
+    ours, numpy = (sys.executable, "-m", "xrex.cli", "--help"), (sys.executable, "-c", "import numpy")
+    return np.array([[seconds_of_command(ours, {}), seconds_of_command(numpy, {})] for _ in range(rounds)])
+
+
+def seconds_of_command(command: tuple[str, ...], environment: dict[str, str]) -> np.ndarray:
+    """float64[2 (wall, CPU)]: of a process and its children."""
+    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, env={**os.environ, **environment}, check=True, capture_output=True)
+    after, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - began
+    return np.array([wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime])
+
+
 def input_wait() -> Row:
     """Share of the quickstart's time that its loop waits for input, with a backlog on disk."""
     with tempfile.TemporaryDirectory() as folder:
@@ -436,6 +474,8 @@ ROWS: dict[str, Callable[[], Row]] = {
         1.3, lambda: loop_seconds(medium_embedding(), medium_embedding(), rounds=15, inner=50)
     ),
     "input_wait_share_quickstart": input_wait,
+    "warm_start_over_cold_start": lambda: measured(start_seconds(rounds=3), bar=0.6, limit=None),
+    "xrex_help_over_import_numpy": lambda: measured(help_seconds(rounds=7), bar=2.0, limit=None),
     "save_and_5_steps_over_plain_copy": lambda: measured(save_seconds(rounds=15), bar=3.0, by_wall=True),
 }
 

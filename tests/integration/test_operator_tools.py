@@ -34,7 +34,7 @@ T0 = 1_700_000_000_000
 
 def call(*words) -> str:
     """What a command prints in this process; it must end with exit code 0."""
-    done = CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
+    done = CliRunner().invoke(app(), list(map(str, words)), catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
 
@@ -73,7 +73,7 @@ def test_what_no_replay_can_begin_from_ends_with_exit_code_2(whole_run, tmp_path
         ((whole_run, "--steps", 0), "--steps"),
         ((whole_run,), "--steps"),
     ):
-        done = CliRunner().invoke(app, ["replay", *map(str, words)])
+        done = CliRunner().invoke(app(), ["replay", *map(str, words)])
         assert done.exit_code == 2
         assert said in done.stderr + capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
@@ -105,7 +105,9 @@ def replayed(monkeypatch, run_dir, code=0):
         return code
 
     monkeypatch.setattr(replay, "train", train)
-    done = CliRunner().invoke(app, ["replay", *map(str, (run_dir.parent / "run", "--steps", 7, "--run-dir", run_dir))])
+    done = CliRunner().invoke(
+        app(), ["replay", *map(str, (run_dir.parent / "run", "--steps", 7, "--run-dir", run_dir))]
+    )
     assert done.exit_code == code
     (options,) = given
     return options, done.stdout.splitlines()
@@ -240,7 +242,7 @@ def test_a_dead_letter_is_sent_to_a_topic_of_kafka_with_its_key_and_time(kafka, 
     file.write_text("".join(json.dumps(to_line(DeadLetter(80, topic, bad))) + "\n" for bad in letters))
     words = ["data", "resend", str(file), "--to", kafka, "--topic", name]
     with pytest.raises(ConfigError, match=f"topic '{name}' is not at {kafka}: did you mean '{topic}'"):
-        CliRunner().invoke(app, words, catch_exceptions=False)
+        CliRunner().invoke(app(), words, catch_exceptions=False)
     create_topic(KafkaLog(bootstrap_servers=kafka), name, 3)
     call(*words)
     with closing(KafkaSource(KafkaLog(bootstrap_servers=kafka), name)) as source:

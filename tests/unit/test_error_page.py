@@ -41,7 +41,7 @@ def test_every_message_has_a_cause_and_a_cure_on_one_line():
 
 
 def test_the_commands_that_the_page_names_exist():
-    commands = vars(typer.main.get_command(app))["commands"]
+    commands = vars(typer.main.get_command(app()))["commands"]
     known = {f"{group} {name}" for group in commands for name in getattr(commands[group], "commands", {})}
     named = re.findall(r"`xrex (config|checkpoint|data) ([a-z]+)", error_page.PAGE.read_text("utf-8"))
     assert len(named) > 20
@@ -200,9 +200,9 @@ REAL_ERRORS = {
     ),
     "events have no column <name>; they have <names>; name yours with --user-column, --time-column, --candidate-columns or "
     "--actions": lambda: build_rows(EVENTS, EventColumns(user="buyer"), 1),
-    "<command>: <what is wrong>; see <command> --help": lambda: invoke(app, ["config", "show", "--quietly"]),
-    "<path> is no path of dotted names; write it as a.b.c": lambda: invoke(app, ["config", "fields", "a..b"]),
-    "<path>: unknown field; xrex config fields lists them": lambda: invoke(app, ["config", "fields", "wheels"]),
+    "<command>: <what is wrong>; see <command> --help": lambda: invoke(app(), ["config", "show", "--quietly"]),
+    "<path> is no path of dotted names; write it as a.b.c": lambda: invoke(app(), ["config", "fields", "a..b"]),
+    "<path>: unknown field; xrex config fields lists them": lambda: invoke(app(), ["config", "fields", "wheels"]),
 }
 
 

@@ -81,7 +81,7 @@ def test_every_run_error_has_a_cause_and_a_cure_on_one_line():
 
 
 def test_the_commands_options_and_fields_that_the_page_names_exist():
-    commands = vars(typer.main.get_command(app))["commands"]
+    commands = vars(typer.main.get_command(app()))["commands"]
     known = {f"{group} {name}" for group in commands for name in getattr(commands[group], "commands", {})}
     named = re.findall(r"`xrex (config|checkpoint|data) ([a-z]+)", RUN_PAGE)
     assert len(named) > 10

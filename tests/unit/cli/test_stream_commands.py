@@ -39,7 +39,7 @@ ROW = {"item": [5], "price": [1.5], "click": [1], "note": "not read"}
 
 def call(*words):
     """A `data` command that must end with exit code 0."""
-    done = CliRunner().invoke(app, ["data", *map(str, words)], catch_exceptions=False)
+    done = CliRunner().invoke(app(), ["data", *map(str, words)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done
 
@@ -47,7 +47,7 @@ def call(*words):
 def failed(*words) -> BaseException:
     """What a `data` command raises."""
     with pytest.raises((ConfigError, PhoenixError)) as caught:
-        CliRunner().invoke(app, ["data", *map(str, words)], catch_exceptions=False, standalone_mode=False)
+        CliRunner().invoke(app(), ["data", *map(str, words)], catch_exceptions=False, standalone_mode=False)
     return caught.value
 
 
@@ -428,7 +428,7 @@ def test_values_that_json_lacks_and_those_that_would_move_a_terminal(tmp_path):
 def test_wrong_arguments_end_with_exit_code_2(log, words):
     config = config_file(dataset(log))
     words = [str(config if word == "CONFIG" else word) for word in words]
-    assert CliRunner().invoke(app, ["data", "inspect", *words]).exit_code == 2
+    assert CliRunner().invoke(app(), ["data", "inspect", *words]).exit_code == 2
 
 
 def test_a_partition_that_the_topic_lacks_is_a_wrong_argument(log):
@@ -567,7 +567,7 @@ def test_a_missing_topic_is_refused_and_not_made(tmp_path):
 
 
 def test_no_files_is_a_wrong_command_line(again):
-    assert CliRunner().invoke(app, ["data", "resend", "--to", str(again), "--topic", "again"]).exit_code == 2
+    assert CliRunner().invoke(app(), ["data", "resend", "--to", str(again), "--topic", "again"]).exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -625,7 +625,7 @@ def test_neither_lag_nor_inspect_imports_jax_and_help_waits_for_no_arrow(log):
     code = (
         "import sys; from typer.testing import CliRunner; from xrex.cli.main import app\n"
         "def run(*words):\n"
-        "    done = CliRunner().invoke(app, ['data', *words], catch_exceptions=False)\n"
+        "    done = CliRunner().invoke(app(), ['data', *words], catch_exceptions=False)\n"
         "    assert done.exit_code == 0, done.output\n"
         "for name in ('lag', 'inspect', 'resend'):\n"
         "    run(name, '--help')\n"
