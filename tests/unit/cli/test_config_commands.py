@@ -110,6 +110,8 @@ def test_fields_prints_every_field_with_type_unit_default_policy_and_doc():
                 "name",
                 "max_steps",
                 "global_batch_size",
+                "micro_batches",
+                "history_widths",
                 "seed",
                 "log_every_steps",
                 "journal",
