@@ -56,7 +56,7 @@ def test_200_steps_with_saves_move_no_table_take_no_more_memory_and_compile_noth
         "trainer.global_batch_size=20",
         "trainer.log_every_steps=10",
         f"checkpoint.save_every_steps={SAVE_EVERY}",
-        "dataset.tables.0.num_embeddings=4000000",
+        "dataset.tables.0.num_embeddings=1000000",
     )
     plan = start.plan(Options(QUICKSTART, run_dir=tmp_path / "run", overrides=overrides))
     jax.config.update("jax_log_compiles", True)
