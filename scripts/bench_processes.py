@@ -60,7 +60,7 @@ def examples_per_second(runs: list[int], rows: int, log: Path, name: str) -> tup
     started: list[subprocess.Popen] = []
     for folder, processes in zip(folders, runs, strict=True):
         arguments = (f"dataset.log.path={log}", *HEAVY, f"trainer.global_batch_size={rows}", "--run-dir", folder)
-        started += [start(index, processes, len(started), arguments) for index in range(processes)]
+        started += [start(index, processes, len(started) + index, arguments) for index in range(processes)]
     marks = {}
     while any(process.poll() is None for process in started):
         step = min(newest_step(folder / "metrics.jsonl") for folder in folders)

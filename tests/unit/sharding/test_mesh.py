@@ -41,7 +41,12 @@ def test_rows_are_dealt_in_contiguous_blocks_and_dense_weights_lie_whole_everywh
     assert dealt.sharding.spec == PartitionSpec("data")
 
 
-@pytest.mark.parametrize("count", [1, 2, 4])
+def test_one_device_is_given_the_rows_themselves():
+    rows = {"ids": np.arange(8)}
+    assert place(make_mesh(MeshConfig(num_devices=1), 8), rows) is rows
+
+
+@pytest.mark.parametrize("count", [2, 4])
 def test_placed_rows_come_back_as_they_were(count):
     mesh = make_mesh(MeshConfig(num_devices=count), 8)
     batch = {
