@@ -4,6 +4,7 @@ B batch, S context tokens, C candidates, T tokens, D width, N heads of H numbers
 """
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,22 +25,36 @@ class RMSNorm(nnx.Module):
         return (x * self.scale[...]).astype(x_BTD.dtype)
 
 
-def rotate(x_BTNH, positions_BT, base: float):
-    """Rotary positions (Su et al. 2021): each pair (x_i, x_{i+H/2}) turns by position / base^(2i/H)."""
-    half = x_BTNH.shape[-1] // 2
+class Turns(NamedTuple):
+    """By how much rotary positions (Su et al. 2021) turn a head's pairs of numbers (x_i, x_{i+H/2}): position / base^(2i/H)."""
+
+    cos: jax.Array  # float32[B, T, 1, H/2]
+    sin: jax.Array
+
+    def since(self, first: int) -> "Turns":
+        """Of the tokens from `first` on."""
+        return Turns(self.cos[:, first:], self.sin[:, first:])
+
+
+def turns(positions_BT, head_dim: int, base: float) -> Turns:
+    """The turns at these positions; once for all layers, since sines cost more than what is done with them."""
+    half = head_dim // 2
     frequencies = base ** (-jnp.arange(half, dtype=jnp.float32) / half)
     angles = positions_BT[:, :, None, None].astype(jnp.float32) * frequencies
-    cos, sin = jnp.cos(angles), jnp.sin(angles)
+    return Turns(jnp.cos(angles), jnp.sin(angles))
+
+
+def rotate(x_BTNH, by: Turns):
+    """float[B, T, N, H] with each pair of its numbers turned."""
     a, b = jnp.split(x_BTNH.astype(jnp.float32), 2, axis=-1)
-    return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1).astype(x_BTNH.dtype)
+    return jnp.concatenate([a * by.cos - b * by.sin, a * by.sin + b * by.cos], axis=-1).astype(x_BTNH.dtype)
 
 
 class Attention(nnx.Module):
     """Grouped-query attention with rotary positions."""
 
-    def __init__(self, width: int, num_heads: int, num_kv_heads: int, rotary_base: float, dtype, rngs: nnx.Rngs):
+    def __init__(self, width: int, num_heads: int, num_kv_heads: int, dtype, rngs: nnx.Rngs):
         head_dim = width // num_heads
-        self.rotary_base = rotary_base
 
         def project(heads):
             return nnx.LinearGeneral(width, (heads, head_dim), use_bias=False, dtype=dtype, rngs=rngs)
@@ -49,17 +64,18 @@ class Attention(nnx.Module):
             (num_heads, head_dim), width, axis=(-2, -1), use_bias=False, dtype=dtype, rngs=rngs
         )
 
-    def __call__(self, tokens_BTD, positions_BT, is_context_BS, *, candidates_only: bool = False):
+    def __call__(self, tokens_BTD, by: Turns, is_context_BS, *, candidates_only: bool = False):
         """What tokens [context][candidates] gather: float[B, T, D], or float[B, C, D] for the candidates only.
 
+        by             of the tokens' positions
         is_context_BS  bool  which of the first S tokens are there: these see each other, and each candidate sees them and itself
         """
         num_context = is_context_BS.shape[1]
-        key = rotate(self.key(tokens_BTD), positions_BT, self.rotary_base)
+        key = rotate(self.key(tokens_BTD), by)
         value = self.value(tokens_BTD)
         context, own = (key[:, :num_context], value[:, :num_context]), (key[:, num_context:], value[:, num_context:])
         first = num_context if candidates_only else 0
-        query = rotate(self.query(tokens_BTD[:, first:]), positions_BT[:, first:], self.rotary_base)
+        query = rotate(self.query(tokens_BTD[:, first:]), by.since(first))
         of_candidates = attend_to_context_and_oneself(query[:, num_context - first :], *context, *own, is_context_BS)
         if candidates_only:
             return self.out(of_candidates)
@@ -104,13 +120,13 @@ class Block(nnx.Module):
     def __init__(self, config, dtype, rngs: nnx.Rngs):
         width, epsilon = config.width, config.norm_epsilon
         self.attention_norm = RMSNorm(width, epsilon)
-        self.attention = Attention(width, config.num_heads, config.num_kv_heads, config.rotary_base, dtype, rngs)
+        self.attention = Attention(width, config.num_heads, config.num_kv_heads, dtype, rngs)
         self.feedforward_norm = RMSNorm(width, epsilon)
         self.feedforward = FeedForward(width, round(width * config.feedforward_multiplier), dtype, rngs)
 
-    def __call__(self, tokens_BTD, positions_BT, is_context_BS, *, candidates_only: bool = False):
+    def __call__(self, tokens_BTD, by: Turns, is_context_BS, *, candidates_only: bool = False):
         """The tokens' outputs, or the candidates' only: float[B, T or C, D]."""
         x = tokens_BTD[:, is_context_BS.shape[1] :] if candidates_only else tokens_BTD
         normed = self.attention_norm(tokens_BTD)
-        x = x + self.attention(normed, positions_BT, is_context_BS, candidates_only=candidates_only)
+        x = x + self.attention(normed, by, is_context_BS, candidates_only=candidates_only)
         return x + self.feedforward(self.feedforward_norm(x))

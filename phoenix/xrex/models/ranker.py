@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from xrex.models.config import RankerConfig
-from xrex.models.layers import Block, RMSNorm
+from xrex.models.layers import Block, RMSNorm, turns
 from xrex.schema.batch import Batch
 from xrex.schema.inputs import ModelInputs
 from xrex.schema.specs import FeatureSpec
@@ -72,7 +72,7 @@ class Ranker(nnx.Module):
         self.head = nnx.Linear(
             width, inputs.num_actions, kernel_init=nnx.initializers.normal(0.1 * width**-0.5), rngs=rngs
         )
-        self.dtype = dtype
+        self.dtype, self.head_dim, self.rotary_base = dtype, width // config.num_heads, config.rotary_base
 
     def __call__(self, embedded: dict[str, dict], batch: Batch):
         """Logits float32[B, C, A].
@@ -82,9 +82,10 @@ class Ranker(nnx.Module):
         user, history, candidates = self._tokens(embedded, batch)
         tokens = jnp.concatenate([user, history, candidates], axis=1)
         positions, is_context = token_places(user.shape[1], batch.history_length, history.shape[1], candidates.shape[1])
+        by = turns(positions, self.head_dim, self.rotary_base)
         for block in self.blocks[:-1]:
-            tokens = block(tokens, positions, is_context)
-        asked = self.blocks[-1](tokens, positions, is_context, candidates_only=True)
+            tokens = block(tokens, by, is_context)
+        asked = self.blocks[-1](tokens, by, is_context, candidates_only=True)
         logits = self.head(self.final_norm(asked).astype(jnp.float32))
         if self.interaction is not None:
             logits += pairwise(user, candidates).astype(jnp.float32) @ self.interaction[...]

@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from small_model import config, padded, random_batch
-from xrex.models.layers import Attention, RMSNorm, rotate
+from xrex.models.layers import Attention, RMSNorm, rotate, turns
 from xrex.models.losses import multi_task_loss
 from xrex.models.ranker import Ranker, pairwise, token_places
 from xrex.train.setup import model_inputs, ranker
@@ -156,11 +156,13 @@ def test_rotary_turns_pairs_as_complex_numbers_do():
     x = np.random.default_rng(0).normal(size=(1, 4, 2, 6)).astype(np.float32)
     positions = np.array([[0, 3, -2, 11]])
     turned = (x[..., :3] + 1j * x[..., 3:]) * np.exp(1j * positions[..., None, None] / 100.0 ** (np.arange(3) / 3))
-    np.testing.assert_allclose(rotate(x, positions, 100.0), np.concatenate([turned.real, turned.imag], -1), atol=1e-5)
+    np.testing.assert_allclose(
+        rotate(x, turns(positions, 6, 100.0)), np.concatenate([turned.real, turned.imag], -1), atol=1e-5
+    )
 
 
 def attention(num_heads, num_kv_heads):
-    layer = Attention(16, num_heads, num_kv_heads, rotary_base=100.0, dtype=jnp.float32, rngs=nnx.Rngs(0))
+    layer = Attention(16, num_heads, num_kv_heads, dtype=jnp.float32, rngs=nnx.Rngs(0))
     rng = np.random.default_rng(1)
     x = rng.normal(size=(2, 5, 16)).astype(np.float32)
     is_context = np.array([[True, True, True], [True, False, True]])  # then come two candidates
@@ -170,11 +172,12 @@ def attention(num_heads, num_kv_heads):
 @pytest.mark.parametrize(("num_heads", "num_kv_heads"), [(4, 4), (4, 2), (4, 1)])
 def test_attention_equals_a_plain_one_over_all_pairs_with_repeated_heads_and_a_mask(num_heads, num_kv_heads):
     layer, x, positions, is_context = attention(num_heads, num_kv_heads)
+    by = turns(positions, 16 // num_heads, 100.0)
     sees = np.array([[True] * 3 + [False] * 2] * 5) | np.diag([False] * 3 + [True] * 2)
     mask = sees & np.concatenate([is_context, np.ones((2, 2), bool)], axis=1)[:, None]
     kernels = {n: np.asarray(getattr(layer, n).kernel[...], np.float64) for n in ("query", "key", "value", "out")}
     query, key, value = (np.einsum("btd,dnh->btnh", x, kernels[n]) for n in ("query", "key", "value"))
-    query, key = (np.asarray(rotate(y.astype(np.float32), positions, 100.0), np.float64) for y in (query, key))
+    query, key = (np.asarray(rotate(y.astype(np.float32), by), np.float64) for y in (query, key))
     want = np.zeros((2, 5, 16))
     for row in range(2):
         for head in range(num_heads):
@@ -183,15 +186,16 @@ def test_attention_equals_a_plain_one_over_all_pairs_with_repeated_heads_and_a_m
             weights = np.where(mask[row], np.exp(scores), 0)
             weights /= weights.sum(axis=1, keepdims=True)
             want[row] += weights @ value[row, :, shared] @ kernels["out"][head]
-    np.testing.assert_allclose(layer(x, positions, is_context), want, atol=1e-5)
-    np.testing.assert_allclose(layer(x, positions, is_context, candidates_only=True), want[:, 3:], atol=1e-5)
+    np.testing.assert_allclose(layer(x, by, is_context), want, atol=1e-5)
+    np.testing.assert_allclose(layer(x, by, is_context, candidates_only=True), want[:, 3:], atol=1e-5)
 
 
 def test_attention_sees_distances_not_places():
     layer, x, positions, is_context = attention(4, 2)
-    here, there = (layer(x, p, is_context) for p in (positions, positions + 40))
+    here, there, stretched = (
+        layer(x, turns(p, 4, 100.0), is_context) for p in (positions, positions + 40, positions * 2)
+    )
     np.testing.assert_allclose(there, here, atol=1e-5)
-    stretched = layer(x, positions * 2, is_context)
     assert np.abs(stretched - here).max() > 1e-3
 
 
