@@ -16,7 +16,7 @@ ARGS ?=
 KAFKA_PORT ?= 9092
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train resume test test-slow chaos faults unit integration multihost lint types house kafka-up kafka-down train-kafka quality bench docs lock clean
+.PHONY: help setup train resume test test-slow chaos faults unit integration multihost lint types house kafka-up kafka-down train-kafka quality bench bench-peers docs lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | expand -t 14
@@ -80,6 +80,12 @@ quality: setup  ## our figures beside the peers': a table and runs/quality/lates
 bench: setup  ## speed as ratios: a table and runs/bench/latest.json
 	@$(BIN)/python scripts/bench.py $(ARGS)
 
+bench-peers: setup  ## the same beside fbgemm and torch, in .venv-peers (gigabytes) or by PHOENIX_PEERS_PYTHON=
+	@[ -n "$$PHOENIX_PEERS_PYTHON" ] || [ -x .venv-peers/bin/python ] || { $(BIN)/python -m venv .venv-peers \
+	&& .venv-peers/bin/python -m pip install --quiet --disable-pip-version-check numpy torch==2.13.0 setuptools \
+	&& .venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps fbgemm-gpu-cpu==1.8.0; } || true
+	@$(BIN)/python scripts/bench_peers.py $(ARGS)
+
 docs: setup  ## docs/config.md, docs/errors.md, docs/run_errors.md and configs/schema.json from the code
 	@$(BIN)/xrex config fields --markdown > docs/config.md.new && mv docs/config.md.new docs/config.md
 	@$(BIN)/xrex config schema > configs/schema.json.new && mv configs/schema.json.new configs/schema.json
@@ -89,5 +95,5 @@ lock: setup  ## requirements.lock from pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra dev pyproject.toml -o requirements.lock
 
-clean:  ## .venv, caches; never runs/
-	@rm -rf .venv .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+clean:  ## .venv, .venv-peers, caches; never runs/
+	@rm -rf .venv .venv-peers .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

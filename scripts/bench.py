@@ -55,6 +55,7 @@ from xrex.utils.metadata import MetadataRecorder, package_versions, utc_now
 ROOT = Path(__file__).parents[1]
 QUICKSTART = ROOT / "configs" / "quickstart.yaml"
 LATEST = ROOT / "runs" / "bench" / "latest.json"
+BASELINE = ROOT / "docs" / "bench_baseline.json"
 SMALL, MEDIUM, LARGE = 100_000, 1_000_000, 10_000_000
 WARM_UP = 3
 LIMIT = 1.0
@@ -518,15 +519,27 @@ def by_native(bar: float, seconds: Callable[[], np.ndarray]) -> Row:
 
 
 def main() -> int:
-    """Measure every row; 1 if one misses its bar."""
+    """Measure every row; 1 if one misses its bar. With `--write-baseline` what was found is what later runs are shown beside."""
     rows = {name: row() for name, row in ROWS.items()}
-    LATEST.parent.mkdir(parents=True, exist_ok=True)
     found = {"machine": machine(), "rows": {name: asdict(row) for name, row in rows.items()}}
-    LATEST.write_text(json.dumps(found, indent=2) + "\n")
-    verdicts = {True: "ok", False: "MISSED", None: "left out"}
-    lines = [[name, r.ratio, r.spread, r.bar, verdicts[r.ok], r.reason] for name, r in rows.items()]
-    print(table(["", "ratio", "spread", "bar", "", ""], lines))
+    text = json.dumps(found, indent=2) + "\n"
+    before = json.loads(BASELINE.read_text())["rows"] if BASELINE.exists() else {}
+    LATEST.parent.mkdir(parents=True, exist_ok=True)
+    LATEST.write_text(text)
+    if "--write-baseline" in sys.argv[1:]:
+        BASELINE.write_text(text)
+    print(shown(rows, before))
     return 1 if any(row.ok is False for row in rows.values()) else 0
+
+
+def shown(rows: dict[str, Row], before: dict[str, dict]) -> str:
+    """The table for people; `before` are the rows of docs/bench_baseline.json."""
+    verdicts = {True: "ok", False: "MISSED", None: "left out"}
+    lines = [
+        [name, r.ratio, r.spread, before.get(name, {}).get("ratio"), r.bar, verdicts[r.ok], r.reason]
+        for name, r in rows.items()
+    ]
+    return table(["", "ratio", "spread", "baseline", "bar", "", ""], lines)
 
 
 def machine() -> dict[str, Any]:
