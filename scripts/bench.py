@@ -170,7 +170,7 @@ def cut_histories(batch: Batch, lengths: np.ndarray) -> Batch:
 
 def program_of(config: TrainerConfig) -> Program:
     """What a run with this config compiles."""
-    return build_program(config, make_mesh(config.mesh, config.trainer.global_batch_size))
+    return build_program(config)
 
 
 def quickstart(num_items: int) -> TrainerConfig:

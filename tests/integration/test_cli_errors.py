@@ -52,6 +52,7 @@ def closed_port() -> int:
         ("dataset.codec=arow", "command line: dataset.codec = 'arow': expected one of arrow, json; did you mean arrow?"),
         ("model.num_heads=5", f"{QUICKSTART}: model: num_heads = 5: twice this must divide width = 32; num_kv_heads = 4: must divide num_heads = 5"),
         ("mesh.num_devices=3", "mesh.num_devices = 3: JAX sees 1 devices; ask for 1 or leave it null"),
+        ("trainer.micro_batches=7", "trainer.micro_batches = 7: must divide the 50 rows of a device (trainer.global_batch_size = 50 over 1 devices); try 5"),
         ("dataset.topic_name=..", "topic name '..': use 1 to 249 of the characters A-Z a-z 0-9 . _ -, and not '.' or '..'"),
     ],
 )  # fmt: skip

@@ -26,14 +26,13 @@ from xrex.report.failures import reason
 from xrex.report.prometheus import Prometheus
 from xrex.report.sinks import JsonLines, drop_after
 from xrex.schema.positions import TopicPositions
-from xrex.sharding.mesh import make_mesh
 from xrex.train.config import TrainerConfig
 from xrex.train.loop import Loop
 from xrex.train.memory import refuse_too_large
 from xrex.train.progress import Progress, merge_json
 from xrex.train.reporting import Reporter, closing_lines, write_failure
 from xrex.train.restored import check_optimizer, grown_tables, take_over
-from xrex.train.setup import Program, build_program, open_stream, table_kernel
+from xrex.train.setup import Program, build_program, mesh_of, open_stream, table_kernel
 from xrex.train.signals import StopRequest, stop_on_signals
 from xrex.train.start import Plan, command_line, read_checkpoint_config
 from xrex.train.state import TrainState
@@ -46,7 +45,7 @@ def run(config: TrainerConfig, plan: Plan | None, plan_again: Callable[[], Plan]
 
     plan_again  makes the plan anew, after a damaged step was moved aside
     """
-    mesh = make_mesh(config.mesh, config.trainer.global_batch_size)
+    mesh = mesh_of(config)
     with stop_on_signals() as stop, ExitStack() as held:
         # Before anything is compiled: a stream that cannot be read is reported in seconds.
         begun = from_process_zero(lambda: begin(plan, held, plan_again) if plan else {})

@@ -43,6 +43,13 @@ def model_inputs(dataset: DatasetConfig) -> ModelInputs:
     )
 
 
+def mesh_of(config: TrainerConfig) -> Mesh:
+    """The devices of a run. Raises ConfigError where its batch cannot be dealt over them, or over the groups of each."""
+    mesh = make_mesh(config.mesh, config.trainer.global_batch_size)
+    check_divides(config.trainer.micro_batches, config.trainer.global_batch_size, mesh.size)
+    return mesh
+
+
 @dataclass
 class Program:
     """The compiled side of a run: where it lies, what it starts from, what a step does."""
@@ -68,8 +75,7 @@ class Program:
 
 def build_program(config: TrainerConfig, mesh: Mesh | None = None) -> Program:
     """Model, optimizers and step, on a mesh that has been made already or on the config's."""
-    mesh = mesh or make_mesh(config.mesh, config.trainer.global_batch_size)
-    check_divides(config.trainer.micro_batches, config.trainer.global_batch_size, mesh.size)
+    mesh = mesh or mesh_of(config)
     inputs, optimizer_config, by_kernel = (
         model_inputs(config.dataset),
         config.optimizer,
