@@ -125,7 +125,7 @@ def _blocks(rows: np.ndarray, first_row: int, shape: tuple[int, ...], count: int
 
 def _crc(rows: np.ndarray) -> int:
     # As bytes: bfloat16 does not offer its memory to zlib. No copy where the rows lie together, as they do in a table.
-    return zlib.crc32(np.ascontiguousarray(rows).reshape(-1).view(np.uint8))
+    return zlib.crc32(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
 
 
 def _key(entry: Any) -> str:

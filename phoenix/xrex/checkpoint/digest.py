@@ -37,4 +37,4 @@ def _on_host(step_dir: Path, name: str) -> np.ndarray:
 
 def _bytes(array: np.ndarray) -> memoryview:
     little_endian = array if array.dtype.byteorder != ">" else array.astype(array.dtype.newbyteorder("<"))
-    return memoryview(np.ascontiguousarray(little_endian).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(little_endian).reshape(-1).view(np.uint8).data

@@ -66,7 +66,7 @@ def run(config: TrainerConfig, plan: Plan | None, plan_again: Callable[[], Plan]
 
 def compile_once(run_dir: Path) -> None:
     """Keep what is compiled in the run folder, so that a restart starts faster, unless the environment names another place."""
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.values["jax_compilation_cache_dir"] is None:
         jax.config.update("jax_compilation_cache_dir", str(run_dir / layout.COMPILED / processor()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
