@@ -47,7 +47,7 @@ from xrex.train.config import TrainerConfig
 from xrex.train.loop import Loop
 from xrex.train.progress import Progress
 from xrex.train.reporting import Reporter
-from xrex.train.setup import Program, build_program, model_inputs
+from xrex.train.setup import build_program, model_inputs
 from xrex.train.state import initial_state, state_shardings
 from xrex.train.step import build_step
 from xrex.utils.metadata import MetadataRecorder, package_versions, utc_now
@@ -123,7 +123,7 @@ def embedding_steps(num_rows: int, *, by_kernel: bool, rows: int = 64, ids: int 
 def ranker_steps(num_rows: int) -> Steps:
     """The quickstart's ranker and batch size, its table of items as large as asked."""
     config = quickstart(num_rows)
-    program, inputs = program_of(config), model_inputs(config.dataset)
+    program, inputs = build_program(config), model_inputs(config.dataset)
     batches = random_batches(inputs, config.trainer.global_batch_size)
     return Steps(program.step, program.mesh, program.state_target, batches)
 
@@ -152,7 +152,7 @@ def wide_ranker_steps(max_history: int, *overrides: str, shortest: int | None = 
     loop = {"global_batch_size": 64}
     given = {"dataset": dataset, "model": sizes, "trainer": loop, "mesh": {"num_devices": 1}}
     config = apply_overrides(TrainerConfig.from_json(given), overrides)
-    program, inputs = program_of(config), model_inputs(config.dataset)
+    program, inputs = build_program(config), model_inputs(config.dataset)
     batches = random_batches(inputs, 64)
     if shortest is not None:
         rng = np.random.default_rng(2)
@@ -166,11 +166,6 @@ def cut_histories(batch: Batch, lengths: np.ndarray) -> Batch:
     events = {name: np.where(missing[..., None], -1, ids) for name, ids in batch.history.items()}
     actions = batch.history_actions & ~missing[..., None]
     return batch._replace(history=events, history_actions=actions, history_length=lengths.astype(np.int32))
-
-
-def program_of(config: TrainerConfig) -> Program:
-    """What a run with this config compiles."""
-    return build_program(config)
 
 
 def quickstart(num_items: int) -> TrainerConfig:
@@ -318,15 +313,11 @@ def start_seconds(rounds: int) -> np.ndarray:
     nothing is."""
     seconds = []
     with tempfile.TemporaryDirectory() as folder:
-        produce = ("data", "produce", "--to", f"{folder}/log", "--topic", "engagements", "--examples", "100")
-        subprocess.run([sys.executable, "-m", "xrex.cli", *produce], check=True, capture_output=True)
-        train = (sys.executable, "-m", "xrex.train.trainer_recsys", "--config", str(QUICKSTART), "trainer.max_steps=1")
+        train = (*train_on_stream(f"{folder}/log", examples=100), "trainer.max_steps=1")
         for number in range(rounds):
             cache = {"JAX_COMPILATION_CACHE_DIR": f"{folder}/cache-{number}"} | KEEP_ALL
             cold, warm = (
-                seconds_of_command(
-                    (*train, f"dataset.log.path={folder}/log", "--run-dir", f"{folder}/{name}-{number}"), cache
-                )
+                seconds_of_command((*train, "--run-dir", f"{folder}/{name}-{number}"), cache)
                 for name in ("cold", "warm")
             )
             seconds.append((warm, cold))
@@ -334,6 +325,27 @@ def start_seconds(rounds: int) -> np.ndarray:
 
 
 KEEP_ALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+
+
+def train_on_stream(log: str, examples: int) -> tuple[str, ...]:
+    """Write so many rows of the synthetic world there; the command that trains the quickstart on them."""
+    produce = (
+        "data",
+        "produce",
+        "--to",
+        log,
+        "--topic",
+        "engagements",
+        "--partitions",
+        "4",
+        "--examples",
+        str(examples),
+    )
+    subprocess.run([sys.executable, "-m", "xrex.cli", *produce], check=True, capture_output=True)
+    return (
+        *(sys.executable, "-m", "xrex.train.trainer_recsys", "--config", str(QUICKSTART)),
+        f"dataset.log.path={log}",
+    )
 
 
 def help_seconds(rounds: int) -> np.ndarray:
@@ -353,25 +365,11 @@ def seconds_of_command(command: tuple[str, ...], environment: dict[str, str]) ->
 def input_wait() -> Row:
     """Share of the quickstart's time that its loop waits for input, with a backlog on disk."""
     with tempfile.TemporaryDirectory() as folder:
-        produce = (
-            "data",
-            "produce",
-            "--to",
-            folder,
-            "--topic",
-            "engagements",
-            "--partitions",
-            "4",
-            "--examples",
-            "80000",
-        )
-        subprocess.run([sys.executable, "-m", "xrex.cli", *produce], check=True, capture_output=True)
-        given = (f"dataset.log.path={folder}", "checkpoint.save_every_steps=100000", "--run-dir", f"{folder}/run")
-        train = (sys.executable, "-m", "xrex.train.trainer_recsys", "--config", str(QUICKSTART), *given)
+        train = train_on_stream(folder, examples=80_000)
+        train += ("checkpoint.save_every_steps=100000", "--run-dir", f"{folder}/run")
         subprocess.run(train, check=True, capture_output=True)
-        lines = (
-            (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()[1:]
-        )  # the first one has the compilation
+        lines = (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()
+    lines = lines[1:]  # the first one has the compilation
     shares, rates = zip(*((r["input_wait_share"], r["examples_per_s"]) for r in map(json.loads, lines)), strict=True)
     low, share, high = statistics.quantiles(shares, n=4)
     reason = f"{share:.2%} of the time, {statistics.median(rates):,.0f} examples/s"
@@ -514,22 +512,33 @@ def alternated(one: Steps, other: Steps) -> np.ndarray:
 def by_native(bar: float, seconds: Callable[[], np.ndarray]) -> Row:
     """A row that needs the native kernel, or why there is none."""
     if why := native.why_unavailable():
-        return Row(ratio=None, spread=None, limit=LIMIT, bar=bar, ok=None, reason=why)
+        return left_out(bar, why, limit=LIMIT)
     return measured(seconds(), bar=bar)
+
+
+def left_out(bar: float, why: str, limit: float | None = None) -> Row:
+    """A row that this machine cannot run."""
+    return Row(ratio=None, spread=None, limit=limit, bar=bar, ok=None, reason=why)
 
 
 def main() -> int:
     """Measure every row; 1 if one misses its bar. With `--write-baseline` what was found is what later runs are shown beside."""
     rows = {name: row() for name, row in ROWS.items()}
-    found = {"machine": machine(), "rows": {name: asdict(row) for name, row in rows.items()}}
-    text = json.dumps(found, indent=2) + "\n"
     before = json.loads(BASELINE.read_text())["rows"] if BASELINE.exists() else {}
-    LATEST.parent.mkdir(parents=True, exist_ok=True)
-    LATEST.write_text(text)
+    text = keep(rows, LATEST)
     if "--write-baseline" in sys.argv[1:]:
         BASELINE.write_text(text)
     print(shown(rows, before))
     return 1 if any(row.ok is False for row in rows.values()) else 0
+
+
+def keep(rows: dict[str, Row], path: Path) -> str:
+    """Write the rows and the machine they were measured on, and return that text."""
+    found = {"machine": machine(), "rows": {name: asdict(row) for name, row in rows.items()}}
+    text = json.dumps(found, indent=2) + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return text
 
 
 def shown(rows: dict[str, Row], before: dict[str, dict]) -> str:

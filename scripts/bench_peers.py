@@ -13,7 +13,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -30,8 +29,10 @@ from bench import (
     SMALL,
     Row,
     Steps,
-    machine,
+    keep,
+    left_out,
     now,
+    shown,
     wide_ranker_steps,
     zipf_rows,
 )
@@ -39,7 +40,6 @@ from xrex.embeddings.lookup import lookup
 from xrex.embeddings.native import kernel as native
 from xrex.embeddings.sparse_update import sparse_update
 from xrex.optim.rowwise import RowwiseAdagrad
-from xrex.report.progress import table
 from xrex.schema.batch import Batch
 from xrex.sharding.config import MeshConfig
 from xrex.sharding.mesh import AXIS, make_mesh
@@ -119,11 +119,6 @@ def faster(peer: np.ndarray, ours: np.ndarray, bar: float, limit: float | None =
     return Row(round(float(cpu), 3), round(float((high - low) / middle), 3), limit, bar, bool(cpu >= bar), reason)
 
 
-def left_out(bar: float, why: str) -> Row:
-    """A row that this machine cannot run."""
-    return Row(None, None, None, bar, None, why)
-
-
 def net(seconds: np.ndarray, loss: np.ndarray) -> np.ndarray:
     """Without the loss, which both sides need and neither optimizes; of every round the median loss is taken off."""
     return seconds - np.median(loss, axis=0)
@@ -131,8 +126,7 @@ def net(seconds: np.ndarray, loss: np.ndarray) -> np.ndarray:
 
 def embedding_rows(python: str | None, num_rows: int, rounds: int) -> dict[str, Row]:
     """One table of `num_rows` rows, 20,480 ids of 64 numbers a step: lookup, loss, backward, row-wise Adagrad."""
-    ids = np.stack([zipf_rows(np.random.default_rng(seed), (IDS,), num_rows) for seed in range(8)])
-    weights = np.random.default_rng(1).standard_normal((IDS, DIM), dtype=np.float32)
+    ids, weights = embedding_batches(num_rows)
     name = f"{num_rows // 1_000_000}m" if num_rows >= MEDIUM else f"{num_rows // 1_000}k"
     with ExitStack() as held, tempfile.TemporaryDirectory() as folder:
         timed = {
@@ -162,6 +156,12 @@ def embedding_rows(python: str | None, num_rows: int, rounds: int) -> dict[str, 
     if "dense optax" in found and "native" in found:
         rows[f"dense_optax_over_native_{name}_rows"] = faster(found["dense optax"], found["native"], 30.0)
     return rows
+
+
+def embedding_batches(num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """(int32[8, IDS] rows of a table, float32[IDS, DIM] what the toy loss weighs them by)."""
+    ids = np.stack([zipf_rows(np.random.default_rng(seed), (IDS,), num_rows) for seed in range(8)])
+    return ids, np.random.default_rng(1).standard_normal((IDS, DIM), dtype=np.float32)
 
 
 def embedding_step(ids: np.ndarray, weights: np.ndarray, num_rows: int, *, by_kernel: bool) -> Callable[[], None]:
@@ -304,8 +304,7 @@ def threads_row() -> Row:
 
 def own_embedding_step() -> None:
     """For `threads_row`: prints the seconds of 15 rounds."""
-    ids = np.stack([zipf_rows(np.random.default_rng(seed), (IDS,), MEDIUM) for seed in range(8)])
-    weights = np.random.default_rng(1).standard_normal((IDS, DIM), dtype=np.float32)
+    ids, weights = embedding_batches(MEDIUM)
     step = called(embedding_step(ids, weights, MEDIUM, by_kernel=native.available()))
     print(json.dumps(rotated({"ours": step}, 15, 20)["ours"].tolist()))
 
@@ -341,13 +340,8 @@ def main() -> int:
         rows |= embedding_rows(python, num_rows, given.rounds)
     rows["embedding_step_one_core_over_two"] = threads_row()
     rows |= ranker_rows(python, given.rounds)
-    LATEST.parent.mkdir(parents=True, exist_ok=True)
-    LATEST.write_text(
-        json.dumps({"machine": machine(), "rows": {n: asdict(r) for n, r in rows.items()}}, indent=2) + "\n"
-    )
-    verdicts = {True: "ok", False: "MISSED", None: "left out"}
-    lines = [[name, r.ratio, r.spread, r.bar, verdicts[r.ok], r.reason] for name, r in rows.items()]
-    print(table(["peer / ours", "ratio", "spread", "bar", "", ""], lines))
+    keep(rows, LATEST)
+    print(shown(rows, {}))
     return 1 if any(row.ok is False for row in rows.values()) else 0
 
 

@@ -82,12 +82,39 @@ def ranker_steps(torch, data) -> Steps:
     places, bag = batches[0][0].shape[1:]
     rows_of_batch, candidates, actions = batches[0][1].shape
     width, layers, heads, rows = (int(data[name]) for name in ("width", "layers", "heads", "num_rows"))
+
+    def step_of(compiled: bool) -> Callable[[], None]:
+        model = ranker(torch, places, candidates, actions, width, layers, heads)
+        table, upcoming = fused_table(rows, width), cycle(batches)
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-3, betas=(0.9, 0.99), weight_decay=0.0, fused=True)
+        offsets = torch.arange(rows_of_batch * places + 1) * bag
+
+        def loss_of(embedded, labels, lengths):
+            return torch.nn.functional.binary_cross_entropy_with_logits(model(embedded, lengths), labels)
+
+        forward = torch.compile(loss_of) if compiled else loss_of
+
+        def step():
+            ids, labels, lengths = next(upcoming)
+            optimizer.zero_grad(set_to_none=True)
+            embedded = table(ids.reshape(-1), offsets).view(rows_of_batch, places, width)
+            forward(embedded, labels, lengths).backward()
+            optimizer.step()
+
+        return step
+
+    return {"torch eager": step_of(False), "torch.compile": step_of(True)}
+
+
+def ranker(torch, places: int, candidates: int, actions: int, width: int, layers: int, heads: int):
+    """(embedded tokens [B, places, width], history lengths [B]) -> logits [B, candidates, actions]: a module of one user token, a
+    history and candidates, which see the first two and themselves."""
     context = places - candidates
     functional, nn = torch.nn.functional, torch.nn
 
-    def rotated(x, angles):
+    def rotated(x, by, since=0):
         first, second = x.chunk(2, -1)
-        cos, sin = angles.cos(), angles.sin()
+        cos, sin = (turn[:, :, since:] for turn in by)
         return torch.cat([first * cos - second * sin, first * sin + second * cos], -1)
 
     class Block(nn.Module):
@@ -100,10 +127,10 @@ def ranker_steps(torch, data) -> Steps:
         def heads_of(self, x):
             return x.view(*x.shape[:2], heads, width // heads).transpose(1, 2)
 
-        def forward(self, x, angles, mask, first=0):
+        def forward(self, x, by, mask, first=0):
             normed = self.norm(x)
-            query = rotated(self.heads_of(self.query(normed[:, first:])), angles[:, :, first:])
-            key, value = rotated(self.heads_of(self.key(normed)), angles), self.heads_of(self.value(normed))
+            query = rotated(self.heads_of(self.query(normed[:, first:])), by, first)
+            key, value = rotated(self.heads_of(self.key(normed)), by), self.heads_of(self.value(normed))
             found = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, :, first:])
             x = x[:, first:] + self.out(found.transpose(1, 2).reshape(x.shape[0], -1, width))
             return x + self.down(functional.gelu(self.up(self.second_norm(x)), approximate="tanh"))
@@ -131,33 +158,15 @@ def ranker_steps(torch, data) -> Steps:
             mask = (seen[:, None] | oneself)[:, None]
             angles = (position[:, :, None] * self.frequencies)[:, None]
             x = torch.cat([user, history + self.kinds[0], asked + self.kinds[1]], 1)
+            by = angles.cos(), angles.sin()  # once for all layers, as ours
             for block in self.blocks[:-1]:
-                x = block(x, angles, mask)
-            x = self.blocks[-1](x, angles, mask, context)
+                x = block(x, by, mask)
+            x = self.blocks[-1](x, by, mask, context)
             both = user + asked
             pairs = 0.5 * (both**2 - (user**2 + asked**2))
             return self.head(self.norm(x)) + pairs @ self.interaction
 
-    def step_of(compiled: bool) -> Callable[[], None]:
-        model, table, upcoming = Ranker(), fused_table(rows, width), cycle(batches)
-        optimizer = torch.optim.AdamW(model.parameters(), 1e-3, betas=(0.9, 0.99), weight_decay=0.0, fused=True)
-        offsets = torch.arange(rows_of_batch * places + 1) * bag
-
-        def loss_of(embedded, labels, lengths):
-            return functional.binary_cross_entropy_with_logits(model(embedded, lengths), labels)
-
-        forward = torch.compile(loss_of) if compiled else loss_of
-
-        def step():
-            ids, labels, lengths = next(upcoming)
-            optimizer.zero_grad(set_to_none=True)
-            embedded = table(ids.reshape(-1), offsets).view(rows_of_batch, places, width)
-            forward(embedded, labels, lengths).backward()
-            optimizer.step()
-
-        return step
-
-    return {"torch eager": step_of(False), "torch.compile": step_of(True)}
+    return Ranker()
 
 
 def main() -> None:

@@ -1,7 +1,6 @@
 """Tables stay where they are: a whole run with saves, metrics and lines copies none of them and compiles nothing twice."""
 
 import gc
-import logging
 import os
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import jax
 import pytest
 
+from compilations import compilations, compilations_logged
 from runs import QUICKSTART, xrex
 from xrex.embeddings.native import kernel as native
 from xrex.train import start
@@ -59,19 +59,15 @@ def test_200_steps_with_saves_move_no_table_take_no_more_memory_and_compile_noth
         "dataset.tables.0.num_embeddings=1000000",
     )
     plan = start.plan(Options(QUICKSTART, run_dir=tmp_path / "run", overrides=overrides))
-    jax.config.update("jax_log_compiles", True)
-    try:
-        with ExitStack() as held, caplog.at_level(logging.WARNING, "jax"):
-            program = build_program(plan.config)
-            loop = build_loop(plan.config, program, program.fresh_state(), begin(plan, held, lambda: plan), held)
-            table_bytes = sum(table.nbytes for table in loop.state.tables.values())
-            watched = loop.step = Watched(loop.step)
-            assert loop.run(lambda: False) == "completed"
-    finally:
-        jax.config.update("jax_log_compiles", False)
+    with ExitStack() as held, compilations_logged(caplog):
+        program = build_program(plan.config)
+        loop = build_loop(plan.config, program, program.fresh_state(), begin(plan, held, lambda: plan), held)
+        table_bytes = sum(table.nbytes for table in loop.state.tables.values())
+        watched = loop.step = Watched(loop.step)
+        assert loop.run(lambda: False) == "completed"
     assert len(watched.places) >= STEPS
     assert all(places == watched.places[0] for places in watched.places)
     settled = watched.sizes[SETTLED:STEPS]
     assert max(settled) - min(settled) <= 0.05 * table_bytes
-    compiled = [line.split()[1] for line in caplog.messages if line.startswith("Compiling")]
+    compiled = [line.split()[1] for line in compilations(caplog) if line.startswith("Compiling")]
     assert compiled.count("jit(step)") == 1

@@ -47,12 +47,13 @@ def check_divides(micro_batches: int, global_batch_size: int, devices: int) -> N
         )
 
 
-def arranged(batch: Batch, widths: tuple[int, ...]) -> tuple[Batch, Any]:
-    """(the batch with rows of like history lengths side by side, int32[b] where each row of the given batch lies in it)."""
+def arranged(batch: Batch, widths: tuple[int, ...]) -> tuple[Batch, Callable[[Any], Any]]:
+    """(the batch with rows of like history lengths side by side, what puts its rows [b, ...] back into the given order)."""
     if len(widths) == 1:
-        return batch, jnp.arange(batch.weight.shape[0])
+        return batch, lambda rows: rows
     order = jnp.argsort(batch.history_length)
-    return jax.tree.map(lambda rows: rows[order], batch), jnp.argsort(order)
+    places = jnp.argsort(order)
+    return jax.tree.map(lambda rows: rows[order], batch), lambda rows: rows[places]
 
 
 def in_micro_batches(of_group: OfGroup, count: int, widths: tuple[int, ...]) -> Callable[[Any, Any, Batch], Gradients]:

@@ -18,7 +18,7 @@ from xrex.models.losses import multi_task_loss
 from xrex.optim.rowwise import RowwiseAdagrad
 from xrex.schema.batch import Batch, with_history
 from xrex.sharding.mesh import AXIS
-from xrex.train.micro_batches import Gradients, arranged, in_micro_batches
+from xrex.train.micro_batches import Gradients, OfGroup, arranged, in_micro_batches
 from xrex.train.state import TrainState
 
 LARGEST_GRADIENT = 1e15
@@ -64,25 +64,11 @@ def build_step(
     with faults.
     """
 
-    def loss_of(params, rows, batch: Batch, width: int):
-        embedded = embed(arenas, rows, batch)
-        embedded["history"] = {name: vectors[:, :width] for name, vectors in embedded["history"].items()}
-        batch = with_history(batch, width)
-        logits = merge(params)(embedded, batch)
-        loss, weight = multi_task_loss(
-            logits, batch.labels, batch.label_mask, batch.weight, jnp.asarray(action_weights)
-        )
-        return loss, (weight, logits)
-
-    def of_group(params, rows, batch: Batch, width: int) -> Gradients:
-        (loss, (weight, logits)), (dense, row_grads) = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)(
-            params, rows, batch, width
-        )
-        return Gradients(loss, weight, logits, dense, row_grads, jnp.int32(logits.shape[0] * (width + logits.shape[1])))
+    of_group = gradients_of_group(merge, arenas, action_weights)
 
     def on_device(dealt, params, tables, slots, scratch, batch: Batch, signals):
         history_widths = widths or (batch.history_actions.shape[1],)
-        batch, places = arranged(batch, history_widths)
+        batch, put_back = arranged(batch, history_widths)
         rows, gathered = {}, {}
         for arena in arenas:
             rows[arena.name], gathered[arena.name] = lookup(
@@ -95,7 +81,7 @@ def build_step(
         usable = jnp.isfinite(found.loss) & all_usable((found.dense, found.rows))
         mine = (found.loss, found.weight, _examples(batch), *signals[0], 1 - usable.astype(jnp.int32))
         grads, sums = summed(found.dense, dealt, (*mine, _tokens(batch), found.slots))
-        report = StepReport((), *sums, logits=found.logits[places])
+        report = StepReport((), *sums, logits=put_back(found.logits))
         # A step in which a process is told to stop is no step: that process may have come without its rows, and a run
         # that goes on later must cut the batches that an undisturbed one cuts.
         applied = (report.examples > 0) & (report.stop == 0) & (report.faults == 0)
@@ -128,6 +114,30 @@ def build_step(
         return state, used, report._replace(step=state.step)
 
     return jax.jit(step, donate_argnums=(0, 1))
+
+
+def gradients_of_group(
+    merge: Callable[[dict], Callable], arenas: tuple[Arena, ...], action_weights: tuple[float, ...]
+) -> OfGroup:
+    """What a group of rows gives whose histories are padded to a width."""
+
+    def loss_of(params, rows, batch: Batch, width: int):
+        embedded = embed(arenas, rows, batch)
+        embedded["history"] = {name: vectors[:, :width] for name, vectors in embedded["history"].items()}
+        batch = with_history(batch, width)
+        logits = merge(params)(embedded, batch)
+        loss, weight = multi_task_loss(
+            logits, batch.labels, batch.label_mask, batch.weight, jnp.asarray(action_weights)
+        )
+        return loss, (weight, logits)
+
+    def of_group(params, rows, batch: Batch, width: int) -> Gradients:
+        (loss, (weight, logits)), (dense, row_grads) = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)(
+            params, rows, batch, width
+        )
+        return Gradients(loss, weight, logits, dense, row_grads, jnp.int32(logits.shape[0] * (width + logits.shape[1])))
+
+    return of_group
 
 
 def _examples(batch: Batch) -> jax.Array:

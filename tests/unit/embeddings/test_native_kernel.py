@@ -1,6 +1,5 @@
 """The native kernel against a float64 numpy loop over distinct rows, and against XLA; how it is built and found."""
 
-import logging
 import os
 import shutil
 import stat
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from compilations import compilations, compilations_logged
 from xrex.embeddings.lookup import gather_owned, lookup, of_all_devices, sums_of_mine
 from xrex.embeddings.native import build
 from xrex.embeddings.native import kernel as native
@@ -230,13 +230,9 @@ def test_the_table_is_updated_in_place_200_times_and_nothing_is_compiled_again(k
     def still_there():
         assert stepping.pointers() == places
 
-    jax.config.update("jax_log_compiles", True)
-    try:
-        with caplog.at_level(logging.WARNING, "jax"):
-            stepping.run(200, still_there)
-    finally:
-        jax.config.update("jax_log_compiles", False)
-    assert not [r for r in caplog.messages if r.startswith(("Compiling", "Finished XLA compilation"))]
+    with compilations_logged(caplog):
+        stepping.run(200, still_there)
+    assert not compilations(caplog)
     assert len(places) == 2 * num_devices
 
 

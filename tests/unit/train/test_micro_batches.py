@@ -1,12 +1,12 @@
 """Micro-batches by history length: a step of them ends where a step on the whole padded batch does."""
 
-import logging
 from functools import partial
 
 import jax
 import numpy as np
 import pytest
 
+from compilations import compilations, compilations_logged
 from small_model import Trainer, config, random_batch
 from xrex.errors import ConfigError
 from xrex.train.micro_batches import check_divides, history_widths
@@ -36,14 +36,10 @@ def test_micro_batches_end_where_the_padded_batch_does(padded, num_devices, grou
 def test_nothing_is_compiled_for_lengths_that_were_not_seen_before(caplog):
     trainer = Trainer(config("trainer.micro_batches=4", "trainer.history_widths=3"))
     trainer.step(random_batch(CONFIG, 0))
-    jax.config.update("jax_log_compiles", True)
-    try:
-        with caplog.at_level(logging.WARNING, "jax"):
-            for seed in range(1, 8):
-                trainer.step(random_batch(CONFIG, seed))
-    finally:
-        jax.config.update("jax_log_compiles", False)
-    assert not [r for r in caplog.messages if r.startswith(("Compiling", "Finished XLA compilation"))]
+    with compilations_logged(caplog):
+        for seed in range(1, 8):
+            trainer.step(random_batch(CONFIG, seed))
+    assert not compilations(caplog)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -1,8 +1,8 @@
 """One training step: what it changes, what it leaves alone, and that it is the same on 1, 2 and 4 devices."""
 
-import logging
 import math
 import re
+from contextlib import closing
 from functools import partial
 
 import jax
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from compilations import compilations, compilations_logged
 from small_model import DATASET, Trainer, config, random_batch
 from xrex.checkpoint.config import CheckpointConfig
 from xrex.checkpoint.manager import Checkpoints
@@ -259,25 +260,20 @@ def test_tables_are_updated_in_place_and_nothing_is_compiled_again_also_after_a_
     checkpoints.prepare()
     files, nowhere = {"config.json": b"{}", "run.json": b"{}"}, TopicPositions("engagements", None, {})
     save = partial(checkpoints.save, positions=nowhere, progress={}, files=files)
-    jax.config.update("jax_log_compiles", True)
-    try:
-        with caplog.at_level(logging.WARNING, "jax"):
-            trainer.step(random_batch(CONFIG))
-            assert [r for r in caplog.messages if "Finished XLA compilation of jit(step)" in r]
-            places = pointers(trainer)
-            save(1, trainer.state)
-            saved = copied(trainer.state)
-            save(1_000, trainer.state)  # the second one copies into the first one's buffers
-            caplog.clear()
-            for seed in range(50):
-                trainer.step(random_batch(CONFIG, seed))
-                assert pointers(trainer) == places
-                if seed == 25:
-                    save(2_000, trainer.state)
-            assert not [r for r in caplog.messages if r.startswith(("Compiling", "Finished XLA compilation"))]
-    finally:
-        jax.config.update("jax_log_compiles", False)
-        checkpoints.close()
+    with closing(checkpoints), compilations_logged(caplog):
+        trainer.step(random_batch(CONFIG))
+        assert [line for line in compilations(caplog) if "Finished XLA compilation of jit(step)" in line]
+        places = pointers(trainer)
+        save(1, trainer.state)
+        saved = copied(trainer.state)
+        save(1_000, trainer.state)  # the second one copies into the first one's buffers
+        caplog.clear()
+        for seed in range(50):
+            trainer.step(random_batch(CONFIG, seed))
+            assert pointers(trainer) == places
+            if seed == 25:
+                save(2_000, trainer.state)
+        assert not compilations(caplog)
     assert_bit_equal(restore_state(tmp_path / "checkpoints" / "1000", trainer.program.state_target), saved)
 
 
